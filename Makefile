@@ -1,0 +1,59 @@
+# Every target sets up .venv by itself; only Python 3.11+ and make are needed.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+
+.PHONY: help demo test check labs chaos bench lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(READY): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { \
+		echo "error: no Python 3.11 or newer was found"; \
+		echo "hint: install one, or name it: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "==> setting up $(VENV) with $$($(PYTHON) --version) (once)"
+	@$(PYTHON) -m venv --clear $(VENV) || { \
+		echo "error: $(PYTHON) could not make a virtual environment"; \
+		echo "hint: on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock || { \
+		echo "error: the packages of requirements.lock could not be installed"; \
+		echo "hint: check the network and pip's settings (index, proxy, certificates), then run make again"; exit 1; }
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . || { \
+		echo "error: headrace itself could not be installed"; echo "hint: see the lines above"; exit 1; }
+	@touch $@
+
+demo: $(READY) ## the main story on a cluster of its own
+	@$(BIN)/headrace demo
+
+test: $(READY) ## unit, property and integration tests, on a real cluster
+	@echo "==> tests (the first run fetches Apache Kafka, 56 MB)"
+	@$(BIN)/python -m pytest -m "not chaos"
+
+check: $(READY) ## ruff, mypy --strict, import directions
+	@echo "==> ruff"; $(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@echo "==> mypy"; $(BIN)/mypy
+	@echo "==> import directions"; $(BIN)/lint-imports
+
+labs: $(READY) ## every promise, acted out on a live cluster
+	@$(BIN)/headrace lab run --all
+
+chaos: $(READY) ## long fault-injection runs
+	@$(BIN)/python -m pytest -m chaos --timeout 1200
+
+bench: $(READY) ## every benchmark
+	@for name in $$($(BIN)/headrace bench list -o ndjson | $(BIN)/python -c \
+		'import json, sys; [print(json.loads(line)["name"]) for line in sys.stdin]'); do \
+		$(BIN)/headrace bench run $$name || exit 1; done
+
+lock: $(READY) ## write requirements.lock anew from pyproject.toml
+	@$(BIN)/uv pip compile --quiet pyproject.toml --all-extras --group dev --universal \
+		--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
+		--output-file requirements.lock --upgrade
+
+clean: ## remove .venv and caches
+	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

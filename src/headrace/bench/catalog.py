@@ -1,0 +1,48 @@
+"""Which benchmarks there are, and the shape of what they measure."""
+
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import psutil
+
+from headrace.bench import startup
+from headrace.errors import BadInput
+from headrace.local.spec import KAFKA_VERSION
+from headrace.observe import Progress
+
+BENCHMARKS: dict[str, tuple[str, Callable[[Progress], startup.Measurement]]] = {
+    "startup": (startup.QUESTION, startup.measure),
+}
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """A benchmark's outcome: `rows` as measured, `ratios` between rows of the same run."""
+
+    name: str
+    environment: dict[str, Any]
+    rows: list[dict[str, Any]]
+    ratios: dict[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run_benchmark(name: str, progress: Progress) -> BenchResult:
+    if name not in BENCHMARKS:
+        raise BadInput(f"there is no benchmark {name!r}", hint=f"there are {', '.join(BENCHMARKS)}")
+    measured = BENCHMARKS[name][1](progress)
+    return BenchResult(name, _environment(), measured.rows, measured.ratios)
+
+
+def _environment() -> dict[str, Any]:
+    return {
+        "cores": os.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "kafka": KAFKA_VERSION,
+    }

@@ -1,0 +1,99 @@
+"""`headrace`: the commands, and one place where errors become exit statuses."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from headrace.cli import bench, cluster, consume, demo, doctor, group, lab, produce, topic
+from headrace.cli.session import session
+from headrace.errors import HeadraceError
+
+app = typer.Typer(
+    name="headrace",
+    help="Event streams on Apache Kafka: a real cluster, clients, and labs that prove promises.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+cluster.register(app)
+app.command("doctor")(doctor.doctor)
+app.add_typer(topic.app, name="topic")
+app.add_typer(group.app, name="group")
+app.command("produce")(produce.produce)
+app.command("consume")(consume.consume)
+app.add_typer(lab.app, name="lab")
+app.add_typer(bench.app, name="bench")
+app.command("demo")(demo.demo)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from headrace import __version__
+
+        typer.echo(f"headrace {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="A profile of headrace.toml, or the name of a local cluster."
+        ),
+    ] = None,
+    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    session.profile = profile
+    session.debug = debug
+
+
+def main() -> None:
+    """Run the command line and exit with its status."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """One call; returns 0 done, 1 failed, 2 bad usage or input, 130 stopped by Ctrl-C."""
+    session.debug = "--debug" in arguments
+    try:
+        return app(arguments, prog_name="headrace", standalone_mode=False) or 0
+    except HeadraceError as error:
+        return _complain(error.message, error.hint, error.exit_status)
+    except typer.TyperException as error:
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "headrace"
+        return _complain(error.format_message(), f"see `{path} --help`", 2)
+    except (KeyboardInterrupt, typer.Abort):
+        sys.stderr.write("stopped\n")
+        return 130
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): nothing more to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # the last resort: a defect, told as one
+        return _complain(
+            f"{type(error).__name__}: {error}",
+            "this is a defect in Headrace: run again with --debug and report what it prints",
+            1,
+        )
+
+
+def _complain(message: str, hint: str, status: int) -> int:
+    if session.debug:
+        import traceback
+
+        traceback.print_exc()
+    one_line = " ".join(message.split())
+    sys.stdout.flush()
+    sys.stderr.write(f"error: {one_line}\n")
+    if hint:
+        sys.stderr.write(f"hint: {hint}\n")
+    return status

@@ -1,0 +1,100 @@
+"""Results on stdout: a table for people, JSON for programs."""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+
+class Output(StrEnum):
+    """How a result is printed."""
+
+    table = "table"
+    json = "json"
+    ndjson = "ndjson"
+
+
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", help="How to print the result.", show_default=True)
+]
+
+
+def console() -> "Console":
+    """Standard output; wide enough not to fold a table when it goes into a pipe or a file."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+
+
+def write_json(document: Any) -> None:
+    """One JSON document, indented."""
+    import orjson
+
+    data = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def write_ndjson(documents: Iterable[Any]) -> None:
+    """A document a line."""
+    import orjson
+
+    for document in documents:
+        sys.stdout.buffer.write(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
+    sys.stdout.buffer.flush()
+
+
+def show(
+    document: Any, output: Output, table: Callable[[], "RenderableType | Sequence[Any]"]
+) -> None:
+    """Print a result. `table` is only called when a table is wanted; lists are lines of ndjson."""
+    if output is Output.json:
+        write_json(document)
+    elif output is Output.ndjson:
+        write_ndjson(document if isinstance(document, list) else [document])
+    else:
+        drawn = table()
+        parts = drawn if isinstance(drawn, list | tuple) else [drawn]
+        out = console()
+        for part in parts:
+            out.print(part)
+
+
+def grid(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None
+) -> "RenderableType":
+    """A plain table. Columns that begin with `>` are numbers, set to the right."""
+    from rich import box
+    from rich.table import Table
+
+    drawn = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    for column in columns:
+        right = column.startswith(">")
+        drawn.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*(_cell(value) for value in row))
+    return drawn
+
+
+def _cell(value: Any) -> str:
+    from rich.markup import escape
+
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return escape(str(value))
+
+
+def hint(text: str) -> None:
+    """A next step, for people: on stderr, so that results stay clean."""
+    sys.stderr.write(f"hint: {text}\n")

@@ -1,0 +1,381 @@
+"""A typed admin client: topics, offsets, groups. Every failure is a HeadraceError."""
+
+import contextlib
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from headrace.clients.connection import Connection, resolve
+from headrace.clients.failures import translate
+from headrace.errors import GroupNotFound, HeadraceError, KafkaFailure, TopicNotFound, Unreachable
+from headrace.model import AtTime, Deadline, Earliest, Latest, TopicPartition
+
+T = TypeVar("T")
+SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A broker as the cluster knows it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition and where its copies are."""
+
+    id: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic and its partitions."""
+
+    name: str
+    internal: bool
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True)
+class Config:
+    """A topic's setting; `is_default` if it was not set on the topic itself."""
+
+    name: str
+    value: str | None
+    is_default: bool
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of a group and the partitions it holds."""
+
+    id: str
+    client_id: str
+    host: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """A consumer group as its coordinator sees it."""
+
+    name: str
+    state: str
+    protocol: str
+    members: tuple[Member, ...]
+
+
+class Admin:
+    """Topics, offsets and groups of one cluster.
+
+    >>> admin = Admin()                                   # doctest: +SKIP
+    >>> admin.create_topic("clicks", partitions=5)        # doctest: +SKIP
+    >>> admin.topic("clicks").partitions[0].leader        # doctest: +SKIP
+    1
+    """
+
+    def __init__(self, connection: Connection | str | None = None) -> None:
+        if isinstance(connection, str):
+            connection = Connection(connection)
+        self.connection = connection or resolve()
+        settings = self.connection.client_settings()
+        try:
+            self._client = AdminClient(settings)
+        except (KafkaException, ValueError, TypeError) as error:
+            raise translate(error, "making a client") from error
+
+    # --- brokers ---
+
+    def brokers(self) -> list[Broker]:
+        """The brokers that are alive, by id."""
+        cluster = self._wait(
+            self._client.describe_cluster(request_timeout=SECONDS), "describing the cluster"
+        )
+        found = [Broker(n.id, n.host, n.port, n.rack) for n in cluster.nodes or ()]
+        return sorted(found, key=lambda broker: broker.id)
+
+    # --- topics ---
+
+    def topic_names(self) -> list[str]:
+        """All topics, internal ones included."""
+        try:
+            return sorted(self._client.list_topics(timeout=SECONDS).topics)
+        except KafkaException as error:
+            raise translate(error, "listing topics") from error
+
+    def topics(self, names: Sequence[str]) -> list[Topic]:
+        """These topics with their partitions. Never creates one, unlike a metadata request."""
+        if not names:
+            return []
+        futures = self._client.describe_topics(
+            TopicCollection(list(names)), request_timeout=SECONDS
+        )
+        return [_topic(self._topic_result(name, futures[name])) for name in names]
+
+    def topic(self, name: str) -> Topic:
+        return self.topics([name])[0]
+
+    def has_topic(self, name: str) -> bool:
+        try:
+            self.topic(name)
+        except TopicNotFound:
+            return False
+        return True
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replication: int | None = None,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic and wait until every partition has a leader."""
+        new = NewTopic(name, partitions, replication or -1, config=dict(configs or {}))
+        futures = self._client.create_topics([new], request_timeout=SECONDS)
+        self._wait(futures[name], f"creating topic {name}")
+        self._until(
+            lambda: (
+                len(ready := self.topic(name).partitions) == partitions
+                and all(partition.leader is not None for partition in ready)
+            ),
+            f"topic {name} has no leaders yet",
+        )
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Raise a topic's partition count to `total`."""
+        futures = self._client.create_partitions(
+            [NewPartitions(name, total)], request_timeout=SECONDS
+        )
+        self._wait(futures[name], f"adding partitions to {name}")
+        self._until(
+            lambda: len(self.topic(name).partitions) == total,
+            f"topic {name} does not have {total} partitions yet",
+        )
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and wait until the cluster no longer knows it."""
+        futures = self._client.delete_topics([name], request_timeout=SECONDS)
+        self._wait(futures[name], f"deleting topic {name}")
+        self._until(lambda: not self.has_topic(name), f"topic {name} is still known")
+
+    def configs(self, topic: str) -> list[Config]:
+        """Every setting of a topic, set or default."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        futures = self._client.describe_configs([resource], request_timeout=SECONDS)
+        entries = self._wait(futures[resource], f"reading the settings of {topic}")
+        own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        return [
+            Config(name, entry.value, entry.source != own)
+            for name, entry in sorted(entries.items())
+        ]
+
+    def set_configs(self, topic: str, configs: Mapping[str, str | None]) -> None:
+        """Change these settings and no others; None takes one back to its default."""
+        changes = [
+            ConfigEntry(
+                name,
+                value,
+                incremental_operation=AlterConfigOpType.SET
+                if value is not None
+                else AlterConfigOpType.DELETE,
+            )
+            for name, value in configs.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
+        futures = self._client.incremental_alter_configs([resource], request_timeout=SECONDS)
+        self._wait(futures[resource], f"changing the settings of {topic}")
+
+    # --- offsets ---
+
+    def offsets(
+        self, partitions: Iterable[TopicPartition], position: Earliest | Latest | AtTime
+    ) -> dict[TopicPartition, int]:
+        """The offset of a position in each partition; a time after the last record is the end."""
+        wanted = [ClientPartition(p.topic, p.partition) for p in partitions]
+        if not wanted:
+            return {}
+        spec = _offset_spec(position)
+        futures = self._client.list_offsets(
+            dict.fromkeys(wanted, spec),
+            request_timeout=SECONDS,
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        )
+        found = {
+            TopicPartition(p.topic, p.partition): self._wait(
+                futures[p], f"reading offsets of {p.topic}[{p.partition}]"
+            ).offset
+            for p in wanted
+        }
+        after_the_end = [p for p, offset in found.items() if offset < 0]
+        if after_the_end:
+            found.update(self.offsets(after_the_end, Latest()))
+        return found
+
+    # --- groups ---
+
+    def group_names(self) -> list[str]:
+        """All consumer groups."""
+        listing = self._wait(
+            self._client.list_consumer_groups(request_timeout=SECONDS), "listing groups"
+        )
+        return sorted(group.group_id for group in listing.valid)
+
+    def groups(self, names: Sequence[str]) -> list[Group]:
+        """These groups with their members. A group nobody knows is GroupNotFound."""
+        if not names:
+            return []
+        futures = self._client.describe_consumer_groups(list(names), request_timeout=SECONDS)
+        return [self._group(name, futures[name]) for name in names]
+
+    def group(self, name: str) -> Group:
+        return self.groups([name])[0]
+
+    def committed(self, group: str) -> dict[TopicPartition, int]:
+        """The offsets a group has committed."""
+        request = [ConsumerGroupTopicPartitions(group)]
+        futures = self._client.list_consumer_group_offsets(request, request_timeout=SECONDS)
+        answer = self._wait(futures[group], f"reading the offsets of group {group}")
+        return {
+            TopicPartition(p.topic, p.partition): p.offset
+            for p in answer.topic_partitions or ()
+            if p.offset >= 0
+        }
+
+    def set_committed(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Move a group's committed offsets; the cluster refuses if the group has members."""
+        wanted = [ClientPartition(p.topic, p.partition, offset) for p, offset in offsets.items()]
+        request = [ConsumerGroupTopicPartitions(group, wanted)]
+        futures = self._client.alter_consumer_group_offsets(request, request_timeout=SECONDS)
+        answer = self._wait(futures[group], f"moving the offsets of group {group}")
+        for partition in answer.topic_partitions or ():
+            if partition.error:
+                raise translate(partition.error, f"moving the offsets of group {group}")
+
+    def delete_group(self, name: str) -> None:
+        futures = self._client.delete_consumer_groups([name], request_timeout=SECONDS)
+        self._wait(futures[name], f"deleting group {name}")
+
+    # --- inside ---
+
+    def _wait(self, future: "Future[T]", doing: str) -> T:
+        try:
+            return future.result(timeout=SECONDS + 5)
+        except KafkaException as error:
+            raise translate(error, doing) from error
+        except TimeoutError as error:
+            raise Unreachable(
+                f"{doing} had no answer within {SECONDS + 5:.0f} s",
+                hint="is the cluster running? `headrace status` and `headrace doctor` tell",
+            ) from error
+
+    def _topic_result(self, name: str, future: "Future[Any]") -> Any:
+        try:
+            return self._wait(future, f"describing topic {name}")
+        except TopicNotFound as error:
+            raise self._topic_not_found(name) from error
+
+    def _topic_not_found(self, name: str) -> TopicNotFound:
+        close: list[str] = []
+        with contextlib.suppress(HeadraceError):
+            close = difflib.get_close_matches(name, self.topic_names(), n=1)
+        hint = f"did you mean {close[0]}?" if close else f"make it: headrace topic create {name}"
+        return TopicNotFound(f"there is no topic {name}", hint=hint, topic=name)
+
+    def _group(self, name: str, future: "Future[Any]") -> Group:
+        try:
+            found = self._wait(future, f"describing group {name}")
+        except GroupNotFound as error:
+            raise _group_not_found(name) from error
+        group = _group(found)
+        # Brokers answer for a group they have never seen as if it were dead.
+        if group.state == "dead" and name not in self.group_names():
+            raise _group_not_found(name)
+        return group
+
+    def _until(self, condition: Any, complaint: str) -> None:
+        """Changes reach the brokers one after the other; wait until the answer shows them."""
+        for _ in Deadline(SECONDS).polls(every=0.05):
+            with contextlib.suppress(TopicNotFound):
+                if condition():
+                    return
+        raise KafkaFailure(
+            f"{complaint} after {SECONDS:.0f} s", hint="look at it with `headrace topic describe`"
+        )
+
+
+def _group_not_found(name: str) -> GroupNotFound:
+    return GroupNotFound(f"there is no group {name}", hint="see `headrace group list`", group=name)
+
+
+def _offset_spec(position: Earliest | Latest | AtTime) -> OffsetSpec:
+    match position:
+        case Earliest():
+            return OffsetSpec.earliest()
+        case Latest():
+            return OffsetSpec.latest()
+        case AtTime(timestamp):
+            return OffsetSpec.for_timestamp(timestamp)
+
+
+def _topic(found: Any) -> Topic:
+    partitions = (
+        Partition(
+            p.id,
+            p.leader.id if p.leader is not None and p.leader.id >= 0 else None,
+            tuple(node.id for node in p.replicas),
+            tuple(node.id for node in p.isr),
+        )
+        for p in found.partitions
+    )
+    return Topic(found.name, found.is_internal, tuple(sorted(partitions, key=lambda p: p.id)))
+
+
+def _group(found: Any) -> Group:
+    members = (
+        Member(
+            id=member.member_id,
+            client_id=member.client_id,
+            host=member.host.lstrip("/"),
+            partitions=tuple(
+                TopicPartition(p.topic, p.partition)
+                for p in sorted(member.assignment.topic_partitions)
+            )
+            if member.assignment
+            else (),
+        )
+        for member in found.members
+    )
+    return Group(
+        name=found.group_id,
+        state=found.state.name.lower(),
+        protocol=found.type.name.lower(),
+        members=tuple(members),
+    )

@@ -1,0 +1,127 @@
+"""Everything Headrace raises on purpose, in one tree.
+
+    HeadraceError                 base: says what happened and what to do next
+    ├── BadInput                  the request cannot be right as it stands        (exit status 2)
+    │   ├── ConfigError           a setting, profile or environment variable is wrong
+    │   ├── TopicExists           a topic of that name is already there
+    │   ├── TopicNotFound         no topic of that name
+    │   ├── GroupNotFound         no group of that name
+    │   └── UnknownBroker         the local cluster has no broker with that id
+    └── OperationFailed           the request was fine, carrying it out was not   (exit status 1)
+        ├── ArtifactError         a jar or archive could not be fetched, verified or stored
+        │   ├── ChecksumMismatch  the bytes are not the ones the lock file names
+        │   └── NoRoom            the disk has not enough free space
+        ├── ClusterError          the cluster on this machine
+        │   ├── PortInUse         somebody else listens on a port the cluster needs
+        │   ├── ServerDied        a server ended, or never began to serve
+        │   ├── ForeignData       the data folder is of another version or damaged
+        │   └── NoCluster         there is no such cluster, or it is not running
+        └── KafkaFailure          a broker refused, or could not be reached
+            ├── Unreachable       no broker answered in time
+            ├── GroupIsLive       the group has members, its offsets cannot be moved
+            └── DeliveryFailed    a record was not written
+
+Each error carries its facts as attributes (`error.facts`) and the next step as `error.hint`;
+the command line prints them as `error: ...` and `hint: ...`.
+"""
+
+from typing import Any, ClassVar
+
+
+class HeadraceError(Exception):
+    """Base of all errors raised on purpose. `str(error)` is one line; `hint` is the next step."""
+
+    exit_status: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.facts = facts
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions with keyword arguments do not pickle by themselves, and errors cross
+        # process boundaries (process executors, Spark tasks).
+        return (_rebuild, (type(self), self.message, self.hint, self.facts))
+
+
+def _rebuild(kind: type[HeadraceError], message: str, hint: str, facts: dict[str, Any]) -> Any:
+    return kind(message, hint=hint, **facts)
+
+
+class BadInput(HeadraceError):
+    """The request cannot be right as it stands; nothing was done."""
+
+    exit_status = 2
+
+
+class ConfigError(BadInput):
+    """A setting, profile or environment variable is wrong."""
+
+
+class TopicExists(BadInput):
+    """A topic of that name is already there."""
+
+
+class TopicNotFound(BadInput):
+    """No topic of that name."""
+
+
+class GroupNotFound(BadInput):
+    """No group of that name."""
+
+
+class UnknownBroker(BadInput):
+    """The local cluster has no broker with that id."""
+
+
+class OperationFailed(HeadraceError):
+    """The request was fine, carrying it out was not."""
+
+
+class ArtifactError(OperationFailed):
+    """A jar or archive could not be fetched, verified or stored."""
+
+
+class ChecksumMismatch(ArtifactError):
+    """The bytes are not the ones the lock file names."""
+
+
+class NoRoom(ArtifactError):
+    """The disk has not enough free space."""
+
+
+class ClusterError(OperationFailed):
+    """The cluster on this machine is not in the state it should be in."""
+
+
+class PortInUse(ClusterError):
+    """Somebody else listens on a port the cluster needs."""
+
+
+class ServerDied(ClusterError):
+    """A server ended, or never began to serve."""
+
+
+class ForeignData(ClusterError):
+    """The data folder is of another version, or damaged."""
+
+
+class NoCluster(ClusterError):
+    """There is no such cluster, or it is not running."""
+
+
+class KafkaFailure(OperationFailed):
+    """A broker refused, or could not be reached."""
+
+
+class Unreachable(KafkaFailure):
+    """No broker answered in time."""
+
+
+class GroupIsLive(KafkaFailure):
+    """The group has members, so its offsets cannot be moved."""
+
+
+class DeliveryFailed(KafkaFailure):
+    """A record was not written; `error.facts["record"]` is the record, back in your hands."""

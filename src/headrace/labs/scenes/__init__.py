@@ -1,0 +1,1 @@
+"""The labs themselves, one file each."""

@@ -1,0 +1,89 @@
+"""Choosing ports: the usual ones where they are free, else some that stay ours.
+
+Free ports are taken from below the range that the system hands to outgoing connections
+(32768 and up on Linux, 49152 on macOS). A port from that range could be taken by any client
+while a killed broker is down, and the broker could not come back.
+"""
+
+import errno
+import random
+import socket
+from collections.abc import Collection, Iterator
+
+import psutil
+
+from headrace.errors import PortInUse
+
+USUAL_BROKER_PORT = 9092
+USUAL_REGISTRY_PORT = 8081
+USUAL_CONNECT_PORT = 8083
+_FREE_RANGE = range(20_000, 32_000)
+
+
+def is_free(port: int) -> bool:
+    """Nobody listens on this port, on any local address."""
+    for address in ("127.0.0.1", "0.0.0.0"):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((address, port))
+            except OSError as error:
+                if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                    return False
+                raise
+    return True
+
+
+def accepts(port: int) -> bool:
+    """Somebody takes connections on this port."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def choose(usual: int, count: int, taken: Collection[int]) -> list[int]:
+    """`count` consecutive ports from `usual` on if all are free, else free ones."""
+    wanted = list(range(usual, usual + count))
+    if not set(wanted) & set(taken) and all(map(is_free, wanted)):
+        return wanted
+    return choose_free(count, taken)
+
+
+def choose_free(count: int, taken: Collection[int]) -> list[int]:
+    """`count` ports that nobody listens on and that are not in `taken`."""
+    ports = _free_ports(set(taken))
+    return [next(ports) for _ in range(count)]
+
+
+def _free_ports(taken: set[int]) -> Iterator[int]:
+    candidates = list(_FREE_RANGE)
+    random.shuffle(candidates)
+    yield from (port for port in candidates if port not in taken and is_free(port))
+    raise PortInUse(
+        f"no free port from {_FREE_RANGE.start} to {_FREE_RANGE.stop}",
+        hint="stop something that listens, or choose ports with --port",
+    )
+
+
+def require_free(ports: Collection[int]) -> None:
+    """Raise PortInUse, naming who listens where that can be seen."""
+    for port in ports:
+        if not is_free(port):
+            raise PortInUse(
+                f"port {port} is in use{by_whom(port)}",
+                hint="stop that process, or choose other ports with --port",
+                port=port,
+            )
+
+
+def by_whom(port: int) -> str:
+    """` by NAME (pid N)`, where the system lets us see it."""
+    try:
+        for connection in psutil.net_connections("tcp"):
+            at_port = connection.laddr and connection.laddr.port == port
+            if at_port and connection.status == psutil.CONN_LISTEN and connection.pid:
+                process = psutil.Process(connection.pid)
+                return f" by {process.name()} (pid {process.pid})"
+    except psutil.Error:
+        pass
+    return ""

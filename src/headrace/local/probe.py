@@ -1,0 +1,108 @@
+"""Proof that a cluster serves: a record written to each broker and read back."""
+
+import contextlib
+import secrets
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headrace.errors import ServerDied
+from headrace.model import Deadline
+
+PROBE_PREFIX = "__headrace-probe-"
+
+
+def _settings(bootstrap: str) -> dict[str, object]:
+    return {
+        "bootstrap.servers": bootstrap,
+        "client.id": "headrace-probe",
+        "reconnect.backoff.max.ms": 250,
+        "log_level": 0,  # refused connections are expected while brokers start
+        "error_cb": lambda _error: None,
+    }
+
+
+def wait_for_brokers(
+    bootstrap: str, ids: Collection[int], deadline: Deadline, still_alive: Callable[[], None]
+) -> None:
+    """Return once the cluster itself counts all these brokers among its own."""
+    admin = AdminClient(_settings(bootstrap))
+    seen: set[int] = set()
+    for _ in deadline.polls(every=0.1):
+        still_alive()
+        with contextlib.suppress(KafkaException):
+            seen = set(admin.list_topics(timeout=1).brokers)
+        if seen >= set(ids):
+            return
+    raise ServerDied(
+        f"after {deadline.seconds:.0f} s the cluster knows the brokers {sorted(seen)} "
+        f"of {sorted(ids)}",
+        hint="read `headrace logs`, then run `headrace doctor`",
+    )
+
+
+def prove_serving(bootstrap: str, ids: Sequence[int], deadline: Deadline) -> None:
+    """Write one record to each broker and read them all back, through a topic made for it."""
+    admin = AdminClient(_settings(bootstrap))
+    last: Exception | None = None
+    for _ in deadline.polls(every=0.2):
+        try:
+            with _probe_topic(admin, ids) as topic:
+                _write_one_each(bootstrap, topic, len(ids), deadline)
+                _read_one_each(bootstrap, topic, len(ids), deadline)
+            return
+        except KafkaException as error:
+            last = error
+    raise ServerDied(
+        f"the brokers run, but a record could not be written and read within "
+        f"{deadline.seconds:.0f} s: {last}",
+        hint="read `headrace logs`, then run `headrace doctor`",
+    )
+
+
+@contextlib.contextmanager
+def _probe_topic(admin: AdminClient, ids: Sequence[int]) -> Iterator[str]:
+    """A topic with one partition on each broker; gone afterwards."""
+    topic = PROBE_PREFIX + secrets.token_hex(4)
+    new = NewTopic(topic, len(ids), replica_assignment=[[broker] for broker in ids])
+    admin.create_topics([new], operation_timeout=5)[topic].result(timeout=10)
+    try:
+        yield topic
+    finally:
+        admin.delete_topics([topic], operation_timeout=5)[topic].result(timeout=10)
+
+
+def _write_one_each(bootstrap: str, topic: str, count: int, deadline: Deadline) -> None:
+    failures: list[object] = []
+    timeout = max(1, int(deadline.remaining(at_most=10) * 1000))
+    producer = Producer(_settings(bootstrap) | {"message.timeout.ms": timeout, "linger.ms": 0})
+    for partition in range(count):
+        producer.produce(
+            topic,
+            b"probe",
+            partition=partition,
+            on_delivery=lambda error, _message: failures.append(error) if error else None,
+        )
+    producer.flush(timeout / 1000 + 1)
+    if failures:
+        raise KafkaException(failures[0])
+
+
+def _read_one_each(bootstrap: str, topic: str, count: int, deadline: Deadline) -> None:
+    consumer = Consumer(
+        _settings(bootstrap)
+        | {"group.id": "headrace-probe", "enable.auto.commit": False, "fetch.wait.max.ms": 50}
+    )
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(count)])
+        seen: set[int] = set()
+        window = Deadline(deadline.remaining(at_most=10))
+        while seen != set(range(count)) and not window.expired:
+            message = consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                seen.add(message.partition())
+        if seen != set(range(count)):
+            raise KafkaException(f"only partitions {sorted(seen)} of {count} could be read")
+    finally:
+        consumer.close()
