@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     IsolationLevel,
+    KafkaError,
     KafkaException,
-    TopicCollection,
 )
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (
@@ -33,6 +33,18 @@ from headrace.model import AtTime, Deadline, Earliest, Latest, TopicPartition
 
 T = TypeVar("T")
 SECONDS = 15.0
+_ADMIN_SETTINGS: dict[str, Any] = {
+    # Asking about a topic must not make it.
+    "allow.auto.create.topics": False,
+    # librdkafka sends changes to the broker it takes for the controller. If that one dies, it
+    # waits for it until metadata name another: every second, not every five minutes.
+    "topic.metadata.refresh.interval.ms": 1000,
+}
+_NO_SUCH_TOPIC = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError.TOPIC_EXCEPTION,  # a name that no topic can have
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +54,6 @@ class Broker:
     id: int
     host: str
     port: int
-    rack: str | None
 
 
 @dataclass(frozen=True)
@@ -60,7 +71,6 @@ class Topic:
     """A topic and its partitions."""
 
     name: str
-    internal: bool
     partitions: tuple[Partition, ...]
 
 
@@ -106,7 +116,7 @@ class Admin:
         if isinstance(connection, str):
             connection = Connection(connection)
         self.connection = connection or resolve()
-        settings = self.connection.client_settings()
+        settings = self.connection.client_settings() | _ADMIN_SETTINGS
         try:
             self._client = AdminClient(settings)
         except (KafkaException, ValueError, TypeError) as error:
@@ -116,32 +126,23 @@ class Admin:
 
     def brokers(self) -> list[Broker]:
         """The brokers that are alive, by id."""
-        cluster = self._wait(
-            self._client.describe_cluster(request_timeout=SECONDS), "describing the cluster"
-        )
-        found = [Broker(n.id, n.host, n.port, n.rack) for n in cluster.nodes or ()]
-        return sorted(found, key=lambda broker: broker.id)
+        found = self._metadata("listing brokers").brokers.values()
+        return sorted((Broker(b.id, b.host, b.port) for b in found), key=lambda broker: broker.id)
 
     # --- topics ---
 
     def topic_names(self) -> list[str]:
         """All topics, internal ones included."""
-        try:
-            return sorted(self._client.list_topics(timeout=SECONDS).topics)
-        except KafkaException as error:
-            raise translate(error, "listing topics") from error
+        return sorted(self._metadata("listing topics").topics)
 
     def topics(self, names: Sequence[str]) -> list[Topic]:
-        """These topics with their partitions. Never creates one, unlike a metadata request."""
-        if not names:
-            return []
-        futures = self._client.describe_topics(
-            TopicCollection(list(names)), request_timeout=SECONDS
-        )
-        return [_topic(self._topic_result(name, futures[name])) for name in names]
+        """These topics with their partitions, from any broker that is alive."""
+        found = self._metadata("describing topics").topics
+        return [self._topic(name, found.get(name)) for name in names]
 
     def topic(self, name: str) -> Topic:
-        return self.topics([name])[0]
+        doing = f"describing topic {name}"
+        return self._topic(name, self._metadata(doing, name).topics.get(name))
 
     def has_topic(self, name: str) -> bool:
         try:
@@ -296,11 +297,18 @@ class Admin:
                 hint="is the cluster running? `headrace status` and `headrace doctor` tell",
             ) from error
 
-    def _topic_result(self, name: str, future: "Future[Any]") -> Any:
+    def _metadata(self, doing: str, topic: str | None = None) -> Any:
         try:
-            return self._wait(future, f"describing topic {name}")
-        except TopicNotFound as error:
-            raise self._topic_not_found(name) from error
+            return self._client.list_topics(topic, timeout=SECONDS)
+        except KafkaException as error:
+            raise translate(error, doing) from error
+
+    def _topic(self, name: str, found: Any) -> Topic:
+        if found is None or (found.error and found.error.code() in _NO_SUCH_TOPIC):
+            raise self._topic_not_found(name)
+        if found.error:
+            raise translate(found.error, f"describing topic {name}")
+        return _topic(found)
 
     def _topic_not_found(self, name: str) -> TopicNotFound:
         close: list[str] = []
@@ -347,15 +355,10 @@ def _offset_spec(position: Earliest | Latest | AtTime) -> OffsetSpec:
 
 def _topic(found: Any) -> Topic:
     partitions = (
-        Partition(
-            p.id,
-            p.leader.id if p.leader is not None and p.leader.id >= 0 else None,
-            tuple(node.id for node in p.replicas),
-            tuple(node.id for node in p.isr),
-        )
-        for p in found.partitions
+        Partition(p.id, p.leader if p.leader >= 0 else None, tuple(p.replicas), tuple(p.isrs))
+        for p in sorted(found.partitions.values(), key=lambda p: p.id)
     )
-    return Topic(found.name, found.is_internal, tuple(sorted(partitions, key=lambda p: p.id)))
+    return Topic(found.topic, tuple(partitions))
 
 
 def _group(found: Any) -> Group:

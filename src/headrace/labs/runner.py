@@ -1,6 +1,7 @@
 """Runs labs one after the other on one cluster and judges them."""
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from headrace.labs.catalog import Lab
 from headrace.labs.stage import Check, Stage
 from headrace.local import LocalCluster
 from headrace.observe import Progress
+
+logger = logging.getLogger("headrace.labs")
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,9 @@ def run_lab(lab: Lab, stage: Stage) -> LabResult:
         lab.run(stage)
     except HeadraceError as failure:
         error = f"{failure.message} ({failure.hint})"
+    except Exception as failure:  # a defect in one lab must not hide the others' outcome
+        logger.exception("lab %s", lab.name)
+        error = f"{type(failure).__name__}: {failure}"
     finally:
         stage.clean_up()
     return LabResult(

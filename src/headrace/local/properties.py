@@ -34,8 +34,8 @@ def broker_properties(spec: ClusterSpec, broker: BrokerSpec, data: Path) -> dict
         "auto.create.topics.enable": "false",
         # One machine, few clients: less waiting, fewer threads, smaller buffers.
         "group.initial.rebalance.delay.ms": 0,
-        "broker.heartbeat.interval.ms": 1000,
-        "broker.session.timeout.ms": 6000,
+        "broker.heartbeat.interval.ms": 500,
+        "broker.session.timeout.ms": 4000,
         "num.network.threads": 2,
         "num.io.threads": 4,
         "transaction.state.log.num.partitions": 10,

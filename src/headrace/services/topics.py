@@ -99,7 +99,7 @@ def list_topics(admin: Admin, *, internal: bool = False) -> list[TopicSummary]:
             partitions=len(topic.partitions),
             replication=max((len(p.replicas) for p in topic.partitions), default=0),
             under_replicated=sum(len(p.isr) < len(p.replicas) for p in topic.partitions),
-            internal=topic.internal or topic.name.startswith("__"),
+            internal=topic.name.startswith("__"),
         )
         for topic in admin.topics(names)
     ]
@@ -125,7 +125,7 @@ def describe_topic(admin: Admin, name: str) -> TopicDetail:
 
     return TopicDetail(
         name=name,
-        internal=topic.internal,
+        internal=name.startswith("__"),
         partitions=tuple(detail(p) for p in topic.partitions),
         configs={config.name: config.value for config in configs},
         overrides=tuple(config.name for config in configs if not config.is_default),

@@ -16,6 +16,7 @@ def run(stage: Stage) -> None:
     leader = stage.admin.topic(topic).partitions[0].leader or 1
     folder = stage.cluster.data_folder(leader) / f"{topic}-0"
     segment = folder / f"{0:020}.log"
+    stage.wait_until(segment.exists, "the leader has made the partition's folder")
     size_before = segment.stat().st_size
 
     stage.say(f"sending {len(LINES)} lines")
