@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 
-.PHONY: help demo test check labs chaos bench lock clean
+.PHONY: help demo test check docs labs chaos bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,10 +34,14 @@ test: $(READY) ## unit, property and integration tests, on a real cluster
 	@echo "==> tests (the first run fetches Apache Kafka, 56 MB)"
 	@$(BIN)/python -m pytest -m "not chaos"
 
-check: $(READY) ## ruff, mypy --strict, import directions
+check: $(READY) ## ruff, mypy --strict, import directions, docs that match
 	@echo "==> ruff"; $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "==> mypy"; $(BIN)/mypy
-	@echo "==> import directions"; $(BIN)/lint-imports
+	@echo "==> import directions"; $(BIN)/lint-imports --no-logo
+	@echo "==> docs"; $(BIN)/python tools/cli_docs.py --check
+
+docs: $(READY) ## write docs/cli.md from the commands themselves
+	@$(BIN)/python tools/cli_docs.py
 
 labs: $(READY) ## every promise, acted out on a live cluster
 	@$(BIN)/headrace lab run --all

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.output import Output, OutputOption, grid, show
+from headrace.cli.output import Output, OutputOption, coloured, grid, show
 from headrace.cli.progress import TerminalProgress
 
 if TYPE_CHECKING:
-    from headrace.local import ClusterStatus, LocalCluster
+    from rich.text import Text
+
+    from headrace.local import ClusterStatus, LocalCluster, ServerStatus
 
 NameOption = Annotated[str, typer.Option("--name", metavar="NAME", help="Which local cluster.")]
 DEFAULT = "default"
@@ -119,18 +121,18 @@ def _existing(name: str, progress: TerminalProgress | None = None) -> "LocalClus
 
 def _show_status(status: "ClusterStatus", output: Output) -> None:
     def table() -> list[Any]:
-        rows = [
+        rows: list[Any] = [
             (
                 f"{b.node}{' (controller)' if b.controller else ''}",
                 f"127.0.0.1:{b.port}",
-                b.state.value,
+                _state(b),
                 str(b.pid or "-"),
                 _megabytes(b.memory),
             )
             for b in status.brokers
         ]
         rows += [
-            (s.node, address or "", s.state.value, str(s.pid or "-"), _megabytes(s.memory))
+            (s.node, address or "", _state(s), str(s.pid or "-"), _megabytes(s.memory))
             for s in status.services
             for address in [status.registry if s.node == "registry" else status.connect]
         ]
@@ -139,6 +141,11 @@ def _show_status(status: "ClusterStatus", output: Output) -> None:
         return [grid(columns, rows, title), f"bootstrap: {status.bootstrap}"]
 
     show(status.to_json(), output, table)
+
+
+def _state(server: "ServerStatus") -> "Text":
+    styles = {"running": "green", "paused": "yellow", "stopped": "bold red"}
+    return coloured(server.state.value, styles[server.state.value])
 
 
 def _megabytes(size: int | None) -> str:

@@ -4,10 +4,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.output import Output, OutputOption, console, grid, show
+from headrace.cli.output import Output, OutputOption, coloured, console, grid, show
 from headrace.cli.progress import TerminalProgress
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from headrace.labs.story import Story
 
 DEMO_CLUSTER = "demo"
@@ -48,7 +50,11 @@ def _chapters(story: "Story") -> list[Any]:
         )
         for bar in [_bar(story.per_partition.get(partition, 0), account.read)]
     ]
-    verdict = "balanced" if account.balanced else "NOT BALANCED"
+    verdict = (
+        coloured("balanced", "bold green")
+        if account.balanced
+        else coloured("NOT BALANCED", "bold red")
+    )
     return [
         grid(
             ("partition", ">leader", f">after broker {story.killed_broker} died", ">events", ""),
@@ -75,8 +81,8 @@ def _chapters(story: "Story") -> list[Any]:
     ]
 
 
-def _bar(part: int, whole: int, width: int = 40) -> str:
-    return "█" * round(width * part / whole) if whole else ""
+def _bar(part: int, whole: int, width: int = 80) -> "Text":
+    return coloured("█" * round(width * part / whole) if whole else "", "cyan")
 
 
 def _next_steps(keep: bool) -> None:

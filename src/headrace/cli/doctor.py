@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import typer
 
-from headrace.cli.output import Output, OutputOption, grid, show
+from headrace.cli.output import Output, OutputOption, coloured, grid, show
 from headrace.cli.session import session
 
 
@@ -13,7 +13,8 @@ def doctor(output: OutputOption = Output.table) -> None:
     from headrace.services.doctor import examine
 
     findings = examine(session.profile)
-    rows = [(f.check, "ok" if f.ok else "PROBLEM", f.detail, f.hint) for f in findings]
+    marks = {True: coloured("ok", "green"), False: coloured("PROBLEM", "bold red")}
+    rows = [(f.check, marks[f.ok], f.detail, f.hint) for f in findings]
     document = {"findings": [asdict(finding) for finding in findings]}
     show(document, output, lambda: grid(("check", "", "detail", "next step"), rows))
     if not all(finding.ok for finding in findings):

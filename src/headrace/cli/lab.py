@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headrace.cli.output import Output, OutputOption, console, grid, show
+from headrace.cli.output import Output, OutputOption, coloured, console, grid, show
 from headrace.cli.progress import TerminalProgress
 from headrace.cli.session import session
 from headrace.errors import BadInput
@@ -51,7 +51,8 @@ def run(
 
 
 def _summary(results: list["LabResult"]) -> Any:
-    rows = [(r.name, "held" if r.held else "BROKEN", r.seconds, r.promise) for r in results]
+    outcomes = {True: coloured("held", "green"), False: coloured("BROKEN", "bold red")}
+    rows = [(r.name, outcomes[r.held], r.seconds, r.promise) for r in results]
     return grid(("lab", "outcome", ">seconds", "promise"), rows)
 
 

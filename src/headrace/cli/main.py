@@ -45,7 +45,7 @@ def options(
             metavar="NAME", help="A profile of headrace.toml, or the name of a local cluster."
         ),
     ] = None,
-    debug: Annotated[bool, typer.Option(help="Show tracebacks.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
@@ -68,9 +68,7 @@ def run(arguments: list[str]) -> int:
     except HeadraceError as error:
         return _complain(error.message, error.hint, error.exit_status)
     except typer.TyperException as error:
-        context = getattr(error, "ctx", None)
-        path = context.command_path if context is not None else "headrace"
-        return _complain(error.format_message(), f"see `{path} --help`", 2)
+        return _complain_of_usage(error)
     except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("stopped\n")
         return 130
@@ -84,6 +82,16 @@ def run(arguments: list[str]) -> int:
             "this is a defect in Headrace: run again with --debug and report what it prints",
             1,
         )
+
+
+def _complain_of_usage(error: typer.TyperException) -> int:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "headrace"
+    message = error.format_message()
+    if type(error).__name__ == "NoArgsIsHelpError":  # its message is the whole help
+        sys.stderr.write(f"{message}\n\n")
+        message = f"{path} needs a command"
+    return _complain(message, f"see `{path} --help`", 2)
 
 
 def _complain(message: str, hint: str, status: int) -> int:

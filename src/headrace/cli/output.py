@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.text import Text
 
 
 class Output(StrEnum):
@@ -81,9 +82,19 @@ def grid(
     return drawn
 
 
-def _cell(value: Any) -> str:
-    from rich.markup import escape
+def coloured(text: str, style: str) -> "Text":
+    """A cell in a colour of its own."""
+    from rich.text import Text
 
+    return Text(text, style=style)
+
+
+def _cell(value: Any) -> "str | Text":
+    from rich.markup import escape
+    from rich.text import Text
+
+    if isinstance(value, Text):
+        return value
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -33,6 +33,7 @@ from headrace.model import AtTime, Deadline, Earliest, Latest, TopicPartition
 
 T = TypeVar("T")
 SECONDS = 15.0
+SECONDS_TO_SPREAD = 1.0
 _ADMIN_SETTINGS: dict[str, Any] = {
     # Asking about a topic must not make it.
     "allow.auto.create.topics": False,
@@ -141,12 +142,16 @@ class Admin:
         return [self._topic(name, found.get(name)) for name in names]
 
     def topic(self, name: str) -> Topic:
-        doing = f"describing topic {name}"
-        return self._topic(name, self._metadata(doing, name).topics.get(name))
+        """One topic. Some brokers may not know a new one yet, so it looks for a moment."""
+        for _ in Deadline(SECONDS_TO_SPREAD).polls(every=0.1):
+            with contextlib.suppress(TopicNotFound):
+                return self._topic_now(name)
+        raise self._topic_not_found(name)
 
     def has_topic(self, name: str) -> bool:
+        """Whether the broker that answers knows the topic now."""
         try:
-            self.topic(name)
+            self._topic_now(name)
         except TopicNotFound:
             return False
         return True
@@ -177,7 +182,7 @@ class Admin:
         )
         self._wait(futures[name], f"adding partitions to {name}")
         self._until(
-            lambda: len(self.topic(name).partitions) == total,
+            lambda: len(self._topic_now(name).partitions) == total,
             f"topic {name} does not have {total} partitions yet",
         )
 
@@ -303,9 +308,13 @@ class Admin:
         except KafkaException as error:
             raise translate(error, doing) from error
 
+    def _topic_now(self, name: str) -> Topic:
+        doing = f"describing topic {name}"
+        return self._topic(name, self._metadata(doing, name).topics.get(name))
+
     def _topic(self, name: str, found: Any) -> Topic:
         if found is None or (found.error and found.error.code() in _NO_SUCH_TOPIC):
-            raise self._topic_not_found(name)
+            raise TopicNotFound(f"there is no topic {name}", topic=name)
         if found.error:
             raise translate(found.error, f"describing topic {name}")
         return _topic(found)

@@ -83,15 +83,20 @@ class Reader:
         self._unfinished: set[int] = set()
         self._consumer = self._make_consumer(settings or {})
 
-    def batches(self, size: int = BATCH) -> Iterator[list[Record]]:
-        """Records as they come. Ends at the end of the topic as it is now, unless following."""
+    def batches(self, size: int = BATCH, *, empty: bool = False) -> Iterator[list[Record]]:
+        """Records as they come. Ends at the end of the topic as it is now, unless following.
+
+        With `empty`, an empty batch comes a few times a second while there is nothing to read,
+        so that the caller can look after other things.
+        """
         if self._group is None:
             self._assign()
         else:
             self._join()
         while self._follow or self._unfinished:
             messages = self._consume(size)
-            if batch := [record for message in messages if (record := self._accept(message))]:
+            batch = [record for message in messages if (record := self._accept(message))]
+            if batch or empty:
                 yield batch
 
     def commit(self, batch: Sequence[Record]) -> None:

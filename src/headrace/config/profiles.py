@@ -30,6 +30,8 @@ FILE_NAME = "headrace.toml"
 SECRET_SETTINGS = frozenset(
     {
         "sasl.password",
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        "sasl.oauthbearer.assertion.private.key.pem",
         "sasl.oauthbearer.client.secret",
         "ssl.key.password",
         "ssl.key.pem",
@@ -101,7 +103,8 @@ class Profile(BaseModel):
 class ProfileFile(BaseModel):
     """headrace.toml as a whole."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # A misplaced secret must not show up in what pydantic says about it.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     default: str | None = None
     profiles: dict[str, Profile] = Field(default_factory=dict)
 

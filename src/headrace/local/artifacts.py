@@ -124,6 +124,12 @@ class Repository:
                 f"{REPOSITORY_VARIABLE} has the scheme {parts.scheme!r}",
                 hint="use a folder, or an http, https or file address",
             )
+        if "@" in parts.path + parts.query + parts.fragment:
+            # Not shown: what stands before the @ may be half a password.
+            raise ConfigError(
+                f"{REPOSITORY_VARIABLE} has an @ after the host's name",
+                hint="in a password write / as %2F, ? as %3F and # as %23",
+            )
         host = parts.netloc.rpartition("@")[2]
         address = urllib.parse.urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
         authorization = None
@@ -285,6 +291,8 @@ class _Download:
                     raise _cannot_store(artifact, folder, error) from error
                 done += len(chunk)
                 self._progress.advance(len(chunk))
+            if getattr(response, "length", None):  # fewer bytes than announced, and no complaint
+                raise HTTPException(f"the connection was cut after {done:,} bytes")
         except BaseException:
             self._progress.advance(-done)
             raise

@@ -41,7 +41,10 @@ class ClassArchive:
         """For one broker, while there is no archive: note the classes it loads."""
         if self.exists:
             return []
-        self._archive.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._archive.parent.mkdir(parents=True, exist_ok=True)
+        except OSError:  # a cache that only others may write to
+            return []
         return [f"-XX:DumpLoadedClassList={self._classes}"]
 
     def write(self, progress: Progress) -> None:
@@ -52,7 +55,7 @@ class ClassArchive:
         beside = self._archive.with_suffix(f".{os.getpid()}")
         try:
             # The broker still runs, so the last line of its list may be cut.
-            self._classes.write_text(self._classes.read_text().rpartition("\n")[0] + "\n")
+            self._classes.write_bytes(self._classes.read_bytes().rpartition(b"\n")[0] + b"\n")
             subprocess.run(
                 [
                     str(self._java.executable),

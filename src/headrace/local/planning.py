@@ -13,6 +13,7 @@ from headrace.local.spec import (
     BrokerSpec,
     ClusterSpec,
     Owner,
+    check_port,
     controller_count,
     new_cluster_id,
     require_same_kafka,
@@ -88,8 +89,12 @@ class Plan:
 
     def _choose_ports(self, count: int) -> tuple[BrokerSpec, ...]:
         if self.port is not None:
+            check_port(self.port, count)
             client_ports = list(range(self.port, self.port + count))
             ports.require_free(client_ports)
+        elif self.short_lived:
+            # The usual ports are for the user's own cluster, which may come at any time.
+            client_ports = ports.choose_free(count, self.taken)
         else:
             client_ports = ports.choose(ports.USUAL_BROKER_PORT, count, self.taken)
         voters = controller_count(count)
@@ -104,15 +109,24 @@ class Plan:
         registry, connect = spec.registry_port, spec.connect_port
         if self.registry or registry:
             registry = self._side_port(spec, "registry", registry, ports.USUAL_REGISTRY_PORT)
+            spec = spec.with_(registry_port=registry)
         if self.connect or connect:
             connect = self._side_port(spec, "connect", connect, ports.USUAL_CONNECT_PORT)
-        return spec.with_(registry_port=registry, connect_port=connect)
+            spec = spec.with_(connect_port=connect)
+        return spec
 
     def _side_port(self, spec: ClusterSpec, node: str, current: int | None, usual: int) -> int:
-        if current is not None and (self._runs(spec, node) or ports.is_free(current)):
+        of_brokers = {port for broker in spec.brokers for port in broker.ports}
+        if (
+            current
+            and current not in of_brokers
+            and (self._runs(spec, node) or ports.is_free(current))
+        ):
             return current
-        (port,) = ports.choose(usual, 1, {*self.taken, *spec.ports})
-        return port
+        taken = {*self.taken, *spec.ports}
+        if self.short_lived:
+            return ports.choose_free(1, taken)[0]
+        return ports.choose(usual, 1, taken)[0]
 
     def _runs(self, spec: ClusterSpec, node: str) -> bool:
         return servers.server(self.folder, spec, node).find() is not None

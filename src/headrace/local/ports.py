@@ -13,10 +13,12 @@ from collections.abc import Collection, Iterator
 import psutil
 
 from headrace.errors import PortInUse
+from headrace.model import Deadline
 
 USUAL_BROKER_PORT = 9092
 USUAL_REGISTRY_PORT = 8081
 USUAL_CONNECT_PORT = 8083
+SECONDS_TO_LET_GO = 2.0
 _FREE_RANGE = range(20_000, 32_000)
 
 
@@ -66,9 +68,13 @@ def _free_ports(taken: set[int]) -> Iterator[int]:
 
 
 def require_free(ports: Collection[int]) -> None:
-    """Raise PortInUse, naming who listens where that can be seen."""
+    """Raise PortInUse, naming who listens where that can be seen.
+
+    A server that has just ended may hold its port for a moment longer.
+    """
+    deadline = Deadline(SECONDS_TO_LET_GO)
     for port in ports:
-        if not is_free(port):
+        if not any(is_free(port) for _ in deadline.polls(every=0.1)):
             raise PortInUse(
                 f"port {port} is in use{by_whom(port)}",
                 hint="stop that process, or choose other ports with --port",

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from headrace.errors import ServerDied
+from headrace.model import Deadline
 
 # Handles of servers started by this very process. They must be polled, or a dead server would
 # stay a zombie for as long as this process lives.
@@ -63,7 +64,8 @@ class Server:
         """The server's process, if it runs."""
         process = self._from_pid_file() or next(iter(find_marked([self.mark]).values()), None)
         if process is not None and self._read_pid() != process.pid:
-            self._pid_file.write_text(str(process.pid))
+            with contextlib.suppress(OSError):  # it only makes the next look cheaper
+                self._pid_file.write_text(str(process.pid))
         return process
 
     @property
@@ -145,7 +147,7 @@ class Server:
         try:
             process = psutil.Process(pid)
             return process if self.mark in _command_line(process) else None
-        except psutil.Error:
+        except (psutil.Error, ValueError):  # a damaged file may hold any number
             return None
 
 
@@ -170,13 +172,33 @@ def end(servers: Sequence[Server], number: signal.Signals, seconds: float) -> li
     for process in running:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(number)
-    _, alive = psutil.wait_procs(list(running), timeout=seconds, callback=_reap)
-    return [running[process] for process in alive if process in running]
+    return [running[process] for process in wait_for_end(running, seconds)]
 
 
-def _reap(process: psutil.Process) -> None:
-    if child := _children.pop(process.pid, None):
-        child.poll()
+def wait_for_end(processes: Collection[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Wait until all have ended; those that have not are returned.
+
+    psutil's own wait also waits for a dead process to be reaped by its parent, and that may be a
+    program, or a container's first process, that never does.
+    """
+    alive = list(processes)
+    for _ in Deadline(seconds).polls(every=0.02):
+        alive = [process for process in alive if not _has_ended(process)]
+        if not alive:
+            break
+    return alive
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    if (child := _children.get(process.pid)) and child.poll() is not None:
+        del _children[process.pid]
+    try:
+        if not process.is_running():
+            return True
+        # Java's first thread may be dead while the others still hold the ports.
+        return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _command_line(process: psutil.Process) -> list[str]:

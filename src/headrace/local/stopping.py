@@ -3,9 +3,7 @@
 import signal
 from collections.abc import Sequence
 
-import psutil
-
-from headrace.local.processes import Server, end
+from headrace.local.processes import Server, end, wait_for_end
 from headrace.model import Deadline
 
 SECONDS_TO_STOP = 8
@@ -47,7 +45,7 @@ def _stop_voters(voters: Sequence[Server], deadline: Deadline) -> None:
     running = {process: server for server in voters if (process := server.find())}
     end(voters, signal.SIGTERM, 0)
     while running and not deadline.expired:
-        _, alive = psutil.wait_procs(list(running), timeout=deadline.remaining(at_most=0.1))
+        alive = wait_for_end(running, deadline.remaining(at_most=0.1))
         running = {process: running[process] for process in alive}
         no_quorum = len(running) <= len(voters) / 2
         if no_quorum and all(

@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 
 from headrace.errors import BadInput
 
+_MOST_DIGITS = 18  # what surely fits the 64 bits Kafka has for offsets and timestamps
+
 
 @dataclass(frozen=True)
 class Earliest:
@@ -45,9 +47,9 @@ def parse_position(text: str) -> Position:
         return Earliest()
     if text == "latest":
         return Latest()
-    if text.isascii() and text.isdigit():
+    if _is_number(text):
         return AtOffset(int(text))
-    if text.startswith("@") and text[1:].isascii() and text[1:].isdigit():
+    if text.startswith("@") and _is_number(text[1:]):
         return AtTime(int(text[1:]))
     try:
         moment = datetime.fromisoformat(text)
@@ -60,4 +62,9 @@ def parse_position(text: str) -> Position:
         ) from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return AtTime(round(moment.timestamp() * 1000))
+    # Below zero, Kafka takes a timestamp for something else (-1 is the end, -2 the beginning).
+    return AtTime(max(0, round(moment.timestamp() * 1000)))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS

@@ -50,6 +50,8 @@ def _guarded(name: str, check: Callable[[], Finding]) -> Finding:
         return check()
     except HeadraceError as error:
         return Finding(name, False, error.message, error.hint)
+    except OSError as error:
+        return Finding(name, False, str(error), "check HEADRACE_HOME and HEADRACE_CACHE")
 
 
 def _python() -> Finding:

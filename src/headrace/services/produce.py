@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from headrace.clients import Connection, Producer
 from headrace.clients.producer import Outgoing
-from headrace.errors import BadInput
+from headrace.errors import BadInput, HeadraceError
 from headrace.services.record_lines import from_line
 
 
@@ -44,24 +44,24 @@ def produce_lines(
 ) -> ProduceResult:
     """Send every line and wait for all acknowledgements.
 
-    A line that cannot be read stops the run; those before it are sent all the same, and the
-    error tells the line's number, so that the rest can be sent after it was mended.
+    A line that cannot be read or sent stops the run; those before it are sent all the same, and
+    the error tells the line's number, so that the rest can be sent after it was mended.
     """
     producer = Producer(connection)
-    bad: BadInput | None = None
+    stopped: HeadraceError | None = None
     for number, line in enumerate(lines, 1):
         try:
-            record = parse(line.rstrip(b"\n").removesuffix(b"\r"))
-        except BadInput as error:
-            bad = BadInput(f"line {number}: {error.message}", hint=error.hint, line=number)
+            producer.send(*parse(line.rstrip(b"\n").removesuffix(b"\r")))
+        except HeadraceError as error:
+            facts = error.facts | {"line": number}
+            stopped = type(error)(f"line {number}: {error.message}", hint=error.hint, **facts)
             break
-        producer.send(*record)
     pending = producer.flush()
-    if bad is not None:
-        raise BadInput(
-            f"{bad.message} ({producer.acknowledged} records before it were sent)",
-            hint=bad.hint,
-            **bad.facts,
+    if stopped is not None:
+        raise type(stopped)(
+            f"{stopped.message} ({producer.acknowledged} records before it were sent)",
+            hint=stopped.hint,
+            **stopped.facts,
         )
     failed = len(producer.failures) + pending
     return ProduceResult(producer.acknowledged, failed, _first_error(producer, pending))

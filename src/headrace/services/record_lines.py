@@ -9,7 +9,6 @@ not, and null where they are null. Headers are a list: a name may come twice, an
 """
 
 import base64
-import binascii
 from typing import Any
 
 import orjson
@@ -58,17 +57,19 @@ def from_line(line: bytes, topic: str, *, keep_partition: bool = False) -> Outgo
         raise BadInput('it has no "value"', hint='a tombstone has "value": null')
     if unknown := sorted(set(document) - _KNOWN):
         raise BadInput(f"it has the unknown field {unknown[0]!r}", hint=_HINT)
-    timestamp = _integer(document, "timestamp")
+    timestamp = _integer(document, "timestamp", _TIMESTAMPS)
     return Outgoing(
         topic=topic,
         value=_read("value", document["value"]),
         key=_read("key", document.get("key")),
         headers=_headers(document.get("headers")),
-        partition=_integer(document, "partition") if keep_partition else None,
+        partition=_integer(document, "partition", _PARTITIONS) if keep_partition else None,
         timestamp=timestamp if timestamp is not None and timestamp >= 0 else None,
     )
 
 
+_TIMESTAMPS = range(-(1 << 63), 1 << 63)  # Kafka's; negative ones mean that there is none
+_PARTITIONS = range(1 << 31)
 _HINT = "lines look as `headrace consume -o ndjson` prints them"
 
 
@@ -89,7 +90,7 @@ def _read(name: str, value: Any) -> bytes | None:
     if isinstance(value, dict) and set(value) == {"base64"} and isinstance(value["base64"], str):
         try:
             return base64.b64decode(value["base64"], validate=True)
-        except binascii.Error as error:
+        except ValueError as error:
             raise BadInput(f'"{name}" is no base64: {error}', hint=_HINT) from error
     raise BadInput(
         f'"{name}" must be text, null or {{"base64": ...}}, not {type(value).__name__}',
@@ -109,8 +110,8 @@ def _headers(value: Any) -> tuple[Header, ...]:
     )
 
 
-def _integer(document: dict[str, Any], name: str) -> int | None:
+def _integer(document: dict[str, Any], name: str, allowed: range) -> int | None:
     value = document.get(name)
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+    if value is None or (type(value) is int and value in allowed):
         return value
-    raise BadInput(f'"{name}" must be a whole number, not {value!r}', hint=_HINT)
+    raise BadInput(f'"{name}" must be a whole number in range, not {value!r}', hint=_HINT)

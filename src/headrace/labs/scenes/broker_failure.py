@@ -53,6 +53,31 @@ class Writer:
             self.acknowledged.append(int(delivery.record.value or b"-1"))
 
 
+@dataclass
+class Follower:
+    """Reads on and on, from the beginning, until told to stop."""
+
+    connection: Connection
+    topic: str
+    numbers: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="follower")
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        with Reader(self.topic, connection=self.connection, follow=True) as reader:
+            for batch in reader.batches(empty=True):
+                self.numbers.extend(int(r.value or b"-1") for r in batch)
+                if self._stop.is_set():
+                    return
+
+
 def read_numbers(connection: Connection, topic: str) -> list[int]:
     """All numbers in the topic, in the order of their offsets."""
     with Reader(topic, connection=connection) as reader:
@@ -62,12 +87,16 @@ def read_numbers(connection: Connection, topic: str) -> list[int]:
 def run(stage: Stage) -> None:
     topic = stage.topic("replicated_topic", 1, 3, {"min.insync.replicas": "2"})
     writer = Writer(stage.connection, topic)
+    follower = Follower(stage.connection, topic)
     try:
-        stage.wait_until(lambda: len(writer.acknowledged) > 100, "the writer has a good start")
-        old_leader, timeline = _kill_and_return(stage, topic, writer)
+        stage.wait_until(lambda: len(follower.numbers) > 100, "writer and reader have begun")
+        old_leader, timeline = _kill_and_return(stage, topic, writer, follower)
+        writer.stop()
+        numbers = read_numbers(stage.connection, topic)
+        stage.wait_until(lambda: len(follower.numbers) >= len(numbers), "the reader is done")
     finally:
         writer.stop()
-    numbers = read_numbers(stage.connection, topic)
+        follower.stop()
     distinct, repeats = counts(numbers)
     lost = set(writer.acknowledged) - distinct
 
@@ -84,11 +113,12 @@ def run(stage: Stage) -> None:
     stage.check("writing went on without the killed broker", writer.failed == 0)
     stage.check("no acknowledged record is lost", not lost)
     stage.check("no record stands twice, order is kept", numbers == sorted(distinct))
+    stage.check("the reader that never paused saw the same", follower.numbers == numbers)
     _one_copy_only(stage)
 
 
 def _kill_and_return(
-    stage: Stage, topic: str, writer: Writer
+    stage: Stage, topic: str, writer: Writer, follower: Follower
 ) -> tuple[int, list[dict[str, object]]]:
     """Kill the leader, let work go on, bring it back; what the partition looked like each time."""
     timeline = [_look(stage, topic, "before")]
@@ -100,8 +130,9 @@ def _kill_and_return(
     )
     stage.wait_until(lambda: _partition(stage, topic)[1] == 2, "in-sync copies shrink to 2")
     timeline.append(_look(stage, topic, f"broker {old_leader} is dead"))
-    before = len(writer.acknowledged)
-    stage.wait_until(lambda: len(writer.acknowledged) > before + 100, "writing goes on")
+    written, seen = len(writer.acknowledged), len(follower.numbers)
+    stage.wait_until(lambda: len(writer.acknowledged) > written + 100, "writing goes on")
+    stage.wait_until(lambda: len(follower.numbers) > seen + 100, "reading goes on")
     stage.say(f"starting broker {old_leader} again")
     stage.cluster.start(old_leader)
     stage.wait_until(lambda: _partition(stage, topic)[1] == 3, "in-sync copies are 3 again")
