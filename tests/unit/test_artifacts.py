@@ -264,9 +264,7 @@ def test_user_and_password_are_sent_decoded(repository, store, monkeypatch):
 def test_user_and_password_never_show_in_errors(repository, store, monkeypatch):
     artifact = repository.add("lib", b"content")
     repository.files.clear()
-    monkeypatch.setenv(
-        "HEADRACE_MAVEN_REPOSITORY", f"http://anna:hunter2@{repository.host}/maven2"
-    )
+    monkeypatch.setenv("HEADRACE_MAVEN_REPOSITORY", f"http://anna:hunter2@{repository.host}/maven2")
     with pytest.raises(ArtifactError) as caught:
         store.fetch([artifact], "libraries")
     told = f"{caught.value.message} {caught.value.hint} {caught.value.facts}"

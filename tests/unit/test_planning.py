@@ -53,9 +53,7 @@ def listening(port: int):
 
 def consecutive_free(count: int) -> int:
     return next(
-        port
-        for port in range(12_000, 19_000)
-        if all(ports.is_free(port + n) for n in range(count))
+        port for port in range(12_000, 19_000) if all(ports.is_free(port + n) for n in range(count))
     )
 
 

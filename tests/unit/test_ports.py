@@ -90,9 +90,7 @@ def test_the_usual_ports_are_chosen_where_all_are_free():
 
 def consecutive_free(count: int) -> int:
     return next(
-        port
-        for port in range(12_000, 19_000)
-        if all(ports.is_free(port + n) for n in range(count))
+        port for port in range(12_000, 19_000) if all(ports.is_free(port + n) for n in range(count))
     )
 
 

@@ -1,5 +1,6 @@
 """A thin, typed producer. Safe by default: idempotent, acks=all, nothing dropped silently."""
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -15,6 +16,7 @@ from headrace.model import Deadline, Header
 
 BLOCK_SECONDS = 60.0
 FLUSH_SECONDS = 60.0
+SECONDS_TO_MEET = 2.0
 
 
 class Outgoing(NamedTuple):
@@ -111,12 +113,17 @@ class Producer:
             "enable.idempotence": True,  # which implies acks=all
             "linger.ms": 5,
             "compression.type": "lz4",
+            "allow.auto.create.topics": False,
             "partitioner": "murmur2_random",  # a key goes where the Java client sends it
         }
         try:
             self._client = Client(self.connection.client_settings() | safe | (settings or {}))
         except (KafkaException, ValueError, TypeError) as error:
             raise translate(error, "making a producer") from error
+        # An idempotent producer asks for its id when it knows a broker, else half a second later:
+        # one question to the cluster now, and the first record does not wait.
+        with contextlib.suppress(KafkaException):
+            self._client.list_topics("__consumer_offsets", timeout=SECONDS_TO_MEET)
         self.sent = 0
         self.acknowledged = 0
         self.failures: list[Delivery] = []

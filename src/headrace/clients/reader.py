@@ -81,6 +81,8 @@ class Reader:
             _check_group_options(start, partition)
         self._ends: dict[int, int] = {}
         self._unfinished: set[int] = set()
+        self._joined = False
+        self._early: list[Message] = []
         self._consumer = self._make_consumer(settings or {})
 
     def batches(self, size: int = BATCH, *, empty: bool = False) -> Iterator[list[Record]]:
@@ -91,7 +93,7 @@ class Reader:
         """
         if self._group is None:
             self._assign()
-        else:
+        elif not self._joined:
             self._join()
         while self._follow or self._unfinished:
             messages = self._consume(size)
@@ -101,6 +103,8 @@ class Reader:
 
     def commit(self, batch: Sequence[Record]) -> None:
         """Commit, as a group, that all records of this batch are done."""
+        if not batch:
+            return
         newest = {record.partition: record.offset for record in batch}
         offsets = [ClientPartition(self.topic, p, offset + 1) for p, offset in newest.items()]
         try:
@@ -180,11 +184,10 @@ class Reader:
         return {p: min(max(wanted, earliest[p]), latest[p]) for p in every}
 
     def _join(self) -> None:
-        """Become a member and wait for partitions; a member without any is told so."""
-        assigned: list[list[ClientPartition]] = []
+        """Become a member and wait until the group has given partitions, be it none."""
 
         def on_assign(_consumer: Consumer, partitions: list[ClientPartition]) -> None:
-            assigned.append(partitions)
+            self._joined = True
             self._unfinished |= {p.partition for p in partitions}
 
         def on_revoke(_consumer: Consumer, partitions: list[ClientPartition]) -> None:
@@ -194,19 +197,21 @@ class Reader:
             [self.topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_revoke
         )
         deadline = Deadline(SECONDS_TO_JOIN)
-        self._early: list[Message] = []
-        while not assigned and not deadline.expired:
-            self._early.extend(self._consumer.consume(BATCH, timeout=0.1))
-        if not assigned:
+        while not self._joined and not deadline.expired:
+            self._early.extend(self._poll(BATCH))
+        if not self._joined:
             raise KafkaFailure(
                 f"group {self._group} gave no partitions within {SECONDS_TO_JOIN:.0f} s",
                 hint=f"look at it with `headrace group describe {self._group}`",
             )
 
     def _consume(self, size: int) -> list[Message]:
-        if self._group is not None and self._early:
-            early, self._early = self._early, []
+        if self._early:  # what came along with the assignment
+            early, self._early = self._early[:size], self._early[size:]
             return early
+        return self._poll(size)
+
+    def _poll(self, size: int) -> list[Message]:
         try:
             return list(self._consumer.consume(size, timeout=0.2))
         except KafkaException as error:

@@ -26,9 +26,17 @@ from typing import Self
 import psutil
 
 from headrace.config import Places
-from headrace.errors import ClusterError, NoCluster, PortInUse, ServerDied, UnknownBroker
+from headrace.errors import (
+    ClusterError,
+    HeadraceError,
+    NoCluster,
+    PortInUse,
+    ServerDied,
+    UnknownBroker,
+)
 from headrace.local import ports, servers
 from headrace.local.files import exclusive, make_folder
+from headrace.local.logs import keep_logs
 from headrace.local.planning import Plan
 from headrace.local.probe import prove_serving, wait_for_brokers
 from headrace.local.processes import Server, State, end
@@ -103,7 +111,7 @@ class LocalCluster:
             try:
                 self._bring_up(started)
             except BaseException as error:
-                self._undo(started, made_here)
+                self._undo(started, made_here, error)
                 if isinstance(error, OSError):
                     raise self._storage_error(error) from error
                 raise
@@ -308,10 +316,15 @@ class LocalCluster:
             address = f"{servers.connect_address(spec)}/connectors"
             servers.wait_for_http(connect, address, SECONDS_TO_SERVE)
 
-    def _undo(self, started: Sequence[Server], made_here: bool) -> None:
+    def _undo(self, started: Sequence[Server], made_here: bool, error: BaseException) -> None:
         end(started, signal.SIGKILL, SECONDS_TO_STOP)
-        if made_here:
-            self._remove()
+        if not made_here:
+            return
+        kept = self._places.home / "last-failure" / self.name
+        keep_logs(self.folder, kept)
+        self._remove()
+        if isinstance(error, HeadraceError):  # the hint may name a log that has moved
+            error.hint = error.hint.replace(str(self.folder), str(kept))
 
     # --- stopping ---
 

@@ -100,7 +100,7 @@ class Server:
         """Raise ServerDied with the server's last words, if it has ended."""
         if self.find() is None:
             raise ServerDied(
-                f"{self.node} ended while it was starting: {self.last_words()}",
+                f"{self.node} ended{self._how()} while it was starting: {self.last_words()}",
                 hint=f"read {self.log}, then run `headrace doctor`",
                 node=self.node,
                 log=str(self.log),
@@ -120,6 +120,14 @@ class Server:
     def last_words(self) -> str:
         """The line in its output that says best why it ended."""
         return find_cause(_tail(self.console) + _tail(self.log)) or "it left no message"
+
+    def _how(self) -> str:
+        """Its exit status or the signal that ended it, if it was this process's child."""
+        child = _children.get(self._read_pid() or 0)
+        status = None if child is None else child.poll()
+        if status is None:
+            return ""
+        return f" by signal {-status}" if status < 0 else f" with status {status}"
 
     def log_size(self) -> int:
         return self.log.stat().st_size if self.log.exists() else 0
@@ -212,10 +220,12 @@ def _command_line(process: psutil.Process) -> list[str]:
 def find_cause(lines: Sequence[str]) -> str:
     """The most telling line of a server's output: the last error, else the last line."""
     telling = ("ERROR", "FATAL", "Exception", "Error:", "Could not", "OutOfMemory")
-    for line in reversed(lines):
-        if any(word in line for word in telling) and not line.startswith(("\t", " ")):
-            return line.strip()
-    return lines[-1].strip() if lines else ""
+    # Indented lines are the rest of something: a stack trace, a list of settings.
+    whole = [line.strip() for line in lines if line.strip() and not line.startswith(("\t", " "))]
+    for line in reversed(whole):
+        if any(word in line for word in telling):
+            return line
+    return whole[-1] if whole else ""
 
 
 def _tail(path: Path, size: int = 16_384) -> list[str]:
