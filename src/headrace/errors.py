@@ -16,10 +16,18 @@
         │   ├── ServerDied        a server ended, or never began to serve
         │   ├── ForeignData       the data folder is of another version or damaged
         │   └── NoCluster         there is no such cluster, or it is not running
-        └── KafkaFailure          a broker refused, or could not be reached
-            ├── Unreachable       no broker answered in time
-            ├── GroupIsLive       the group has members, its offsets cannot be moved
-            └── DeliveryFailed    a record was not written
+        ├── KafkaFailure          a broker refused, or could not be reached
+        │   ├── Unreachable       no broker answered in time
+        │   ├── GroupIsLive       the group has members, its offsets cannot be moved
+        │   ├── DeliveryFailed    a record was not written
+        │   └── BufferFull        records wait to be sent, and no more fit
+        ├── SerdeError            bytes and objects that do not become each other
+        │   ├── EncodeFailed      a value has no bytes in this serde
+        │   └── DecodeFailed      bytes are not what this serde writes
+        └── RegistryError         the schema registry refused, or could not be reached
+            ├── RegistryUnreachable  no answer in time; the next call tries again
+            ├── SchemaNotFound    no such subject, version or schema id
+            └── IncompatibleSchema   the change would break readers or writers
 
 Each error carries its facts as attributes (`error.facts`) and the next step as `error.hint`;
 the command line prints them as `error: ...` and `hint: ...`.
@@ -32,21 +40,13 @@ class HeadraceError(Exception):
     """Base of all errors raised on purpose. `str(error)` is one line; `hint` is the next step."""
 
     exit_status: ClassVar[int] = 1
+    retryable: ClassVar[bool] = False  # whether the same call may succeed a little later
 
     def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
         self.facts = facts
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions with keyword arguments do not pickle by themselves, and errors cross
-        # process boundaries (process executors, Spark tasks).
-        return (_rebuild, (type(self), self.message, self.hint, self.facts))
-
-
-def _rebuild(kind: type[HeadraceError], message: str, hint: str, facts: dict[str, Any]) -> Any:
-    return kind(message, hint=hint, **facts)
 
 
 class BadInput(HeadraceError):
@@ -118,6 +118,8 @@ class KafkaFailure(OperationFailed):
 class Unreachable(KafkaFailure):
     """No broker answered in time."""
 
+    retryable = True
+
 
 class GroupIsLive(KafkaFailure):
     """The group has members, so its offsets cannot be moved."""
@@ -125,3 +127,40 @@ class GroupIsLive(KafkaFailure):
 
 class DeliveryFailed(KafkaFailure):
     """A record was not written; `error.facts["record"]` is the record, back in your hands."""
+
+
+class BufferFull(KafkaFailure):
+    """Records wait to be sent, and no more fit; the record that did not is still yours."""
+
+
+class SerdeError(OperationFailed):
+    """Bytes and objects that do not become each other; the facts say where they belong."""
+
+
+class EncodeFailed(SerdeError):
+    """A value has no bytes in this serde; facts: topic, part."""
+
+
+class DecodeFailed(SerdeError):
+    """Bytes are not what this serde writes.
+
+    Facts: topic, part, partition, offset, and the first bytes as hexadecimal digits.
+    """
+
+
+class RegistryError(OperationFailed):
+    """The schema registry refused, or could not be reached."""
+
+
+class RegistryUnreachable(RegistryError):
+    """The registry did not answer in time. The next call asks it again."""
+
+    retryable = True
+
+
+class SchemaNotFound(RegistryError):
+    """No such subject, version or schema id."""
+
+
+class IncompatibleSchema(RegistryError):
+    """The change would break readers or writers; `facts["reasons"]` are the registry's."""

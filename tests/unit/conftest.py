@@ -21,7 +21,6 @@ settings.register_profile("unit", deadline=None, print_blob=True)
 settings.load_profile("unit")
 
 SLEEP = "import time; time.sleep(60)"
-SAY_AND_SLEEP = "import sys, time; sys.stdout.write('up'); sys.stdout.flush(); time.sleep(60)"
 
 
 @pytest.fixture(autouse=True)

@@ -83,9 +83,12 @@ def test_artifacts_are_fetched_in_parallel(repository, store, monkeypatch):
     wanted = [repository.add(f"lib-{n}", b"x") for n in range(4)]
     all_here = threading.Barrier(4, timeout=10)  # broken, hence an error, unless four are at work
     answer = repository._answer
-    monkeypatch.setattr(
-        repository, "_answer", lambda request: (all_here.wait(), answer(request)) and None
-    )
+
+    def answer_together(request):
+        all_here.wait()
+        answer(request)
+
+    monkeypatch.setattr(repository, "_answer", answer_together)
     assert len(store.fetch(wanted, "libraries")) == 4
     assert not all_here.broken
 

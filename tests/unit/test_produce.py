@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.clients import Connection
-from headrace.clients.producer import Outgoing
+from headrace.clients.deliveries import Outgoing
 from headrace.errors import BadInput, KafkaFailure
 from headrace.services import produce
 from headrace.services.produce import parse_text, parser, produce_lines
@@ -19,6 +19,10 @@ class Recorder:
         self.acknowledged = 0
         self.failures: list[object] = []
         Recorder.last = self
+
+    @property
+    def failed(self) -> int:
+        return len(self.failures)
 
     def send(self, topic: str, value: bytes | None, *rest: object) -> None:
         if value == b"refused":

@@ -118,11 +118,9 @@ def test_data_of_another_kafka_version_is_refused(tmp_path):
 @given(name=st.text() | st.from_regex(r"[a-z0-9._/\\-]{0,60}"))
 def test_an_accepted_name_is_a_plain_folder_name(name):
     try:
-        accepted = check_name(name)
-    except BadInput as error:
-        assert error.facts["name"] == name
+        check_name(name)
+    except BadInput:
         return
-    assert accepted == name
     assert 1 <= len(name) <= 48
     assert not {"/", "\\", "\0", "\n", " "} & set(name)
     assert not name.startswith((".", "-"))

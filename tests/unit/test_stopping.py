@@ -110,9 +110,9 @@ def test_controllers_without_a_quorum_are_not_waited_for_once_their_data_is_safe
 
 def test_an_earlier_shut_down_in_the_log_does_not_count_as_this_one(start, monkeypatch):
     monkeypatch.setattr(stopping, "SECONDS_TO_STOP", 0.5)
-    deaf = start("broker-1", IGNORES)
-    deaf.log.write_text("[BrokerServer id=1] shut down completed\n")
+    first, deaf = start("broker-1", NOTES_ITS_END), start("broker-2", IGNORES)
+    deaf.log.write_text("[BrokerServer id=2] shut down completed\n")
     began = time.monotonic()
-    stop_all([], [], [deaf])
+    stop_all([], [], [first, deaf])
     assert time.monotonic() - began >= 0.5  # it was given its time to shut down
     assert deaf.state is State.STOPPED

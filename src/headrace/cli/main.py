@@ -1,6 +1,5 @@
 """`headrace`: the commands, and one place where errors become exit statuses."""
 
-import os
 import sys
 from typing import Annotated
 
@@ -72,10 +71,10 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("stopped\n")
         return 130
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`): nothing more to say.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit as left:
+        if isinstance(left.__context__, BrokenPipeError):
+            return 0  # the reader of our output went away (`| head`): nothing more to say
+        raise
     except Exception as error:  # the last resort: a defect, told as one
         return _complain(
             f"{type(error).__name__}: {error}",

@@ -2,7 +2,24 @@
 
 from headrace.clients.admin import Admin
 from headrace.clients.connection import Connection, resolve
-from headrace.clients.producer import Acknowledged, Delivery, Producer
+from headrace.clients.deliveries import Acknowledged, Delivery, Many, Outgoing
+from headrace.clients.interceptors import Interceptor
+from headrace.clients.partitioners import RoundRobin, Sticky, ToPartition
+from headrace.clients.producer import Producer
 from headrace.clients.reader import Reader
 
-__all__ = ["Acknowledged", "Admin", "Connection", "Delivery", "Producer", "Reader", "resolve"]
+__all__ = [
+    "Acknowledged",
+    "Admin",
+    "Connection",
+    "Delivery",
+    "Interceptor",
+    "Many",
+    "Outgoing",
+    "Producer",
+    "Reader",
+    "RoundRobin",
+    "Sticky",
+    "ToPartition",
+    "resolve",
+]

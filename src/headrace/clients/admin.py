@@ -2,7 +2,8 @@
 
 import contextlib
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -46,6 +47,14 @@ _NO_SUCH_TOPIC = (
     KafkaError._UNKNOWN_TOPIC,
     KafkaError.TOPIC_EXCEPTION,  # a name that no topic can have
 )
+
+_LEADER_UNSETTLED = {  # by name: what a broker says of a partition whose leader is changing
+    "NOT_LEADER_FOR_PARTITION",
+    "LEADER_NOT_AVAILABLE",
+    "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH",
+    "_NOENT",
+}
 
 
 @dataclass(frozen=True)
@@ -143,10 +152,10 @@ class Admin:
 
     def topic(self, name: str) -> Topic:
         """One topic. Some brokers may not know a new one yet, so it looks for a moment."""
-        for _ in Deadline(SECONDS_TO_SPREAD).polls(every=0.1):
-            with contextlib.suppress(TopicNotFound):
-                return self._topic_now(name)
-        raise self._topic_not_found(name)
+        try:
+            return _settled(lambda: self._topic_now(name))
+        except TopicNotFound as error:
+            raise self._topic_not_found(name) from error
 
     def has_topic(self, name: str) -> bool:
         """Whether the broker that answers knows the topic now."""
@@ -195,8 +204,12 @@ class Admin:
     def configs(self, topic: str) -> list[Config]:
         """Every setting of a topic, set or default."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        futures = self._client.describe_configs([resource], request_timeout=SECONDS)
-        entries = self._wait(futures[resource], f"reading the settings of {topic}")
+
+        def ask() -> Mapping[str, Any]:
+            futures = self._client.describe_configs([resource], request_timeout=SECONDS)
+            return self._wait(futures[resource], f"reading the settings of {topic}")
+
+        entries = _settled(ask)
         own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
         return [
             Config(name, entry.value, entry.source != own)
@@ -229,17 +242,21 @@ class Admin:
         if not wanted:
             return {}
         spec = _offset_spec(position)
-        futures = self._client.list_offsets(
-            dict.fromkeys(wanted, spec),
-            request_timeout=SECONDS,
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
-        )
-        found = {
-            TopicPartition(p.topic, p.partition): self._wait(
-                futures[p], f"reading offsets of {p.topic}[{p.partition}]"
-            ).offset
-            for p in wanted
-        }
+
+        def ask() -> dict[TopicPartition, int]:
+            futures = self._client.list_offsets(
+                dict.fromkeys(wanted, spec),
+                request_timeout=SECONDS,
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            )
+            return {
+                TopicPartition(p.topic, p.partition): self._wait(
+                    futures[p], f"reading offsets of {p.topic}[{p.partition}]"
+                ).offset
+                for p in wanted
+            }
+
+        found = _settled(ask)
         after_the_end = [p for p, offset in found.items() if offset < 0]
         if after_the_end:
             found.update(self.offsets(after_the_end, Latest()))
@@ -252,6 +269,8 @@ class Admin:
         listing = self._wait(
             self._client.list_consumer_groups(request_timeout=SECONDS), "listing groups"
         )
+        for error in listing.errors:  # a broker that did not answer leaves its groups out
+            raise translate(error, "listing groups")
         return sorted(group.group_id for group in listing.valid)
 
     def groups(self, names: Sequence[str]) -> list[Group]:
@@ -346,6 +365,21 @@ class Admin:
         raise KafkaFailure(
             f"{complaint} after {SECONDS:.0f} s", hint="look at it with `headrace topic describe`"
         )
+
+
+def _settled(ask: Callable[[], T]) -> T:
+    """A change reaches the brokers one after the other; ask again while one lags behind."""
+    news, election = Deadline(SECONDS_TO_SPREAD), Deadline(SECONDS)
+    while True:
+        try:
+            return ask()
+        except TopicNotFound:
+            if news.expired:
+                raise
+        except KafkaFailure as error:
+            if error.facts.get("code") not in _LEADER_UNSETTLED or election.expired:
+                raise
+        time.sleep(0.1)
 
 
 def _group_not_found(name: str) -> GroupNotFound:

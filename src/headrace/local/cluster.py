@@ -48,6 +48,7 @@ from headrace.local.spec import (
     check_broker_count,
     check_name,
     check_port,
+    is_name,
     load,
     require_same_kafka,
     save,
@@ -122,9 +123,10 @@ class LocalCluster:
         if not self.folder.is_dir():
             raise self._not_found()
         with self._locked():
-            self._stop_all()
             if wipe:
                 self._remove()
+            else:
+                self._stop_all()
 
     def status(self) -> ClusterStatus:
         """Every server of the cluster with its pid, port and state."""
@@ -168,11 +170,10 @@ class LocalCluster:
         """Where a broker keeps its partitions, a folder each."""
         return self._broker(broker_id).folder / "data"
 
-    def run_tool(self, main: str, *arguments: str, seconds: float = 120) -> str:
+    def run_tool(self, main: str, *arguments: str, seconds: float = 120, stdin: str = "") -> str:
         """Run one of Kafka's own Java programs to its end; returns what it printed."""
-        return servers.Kafka.prepare(self._places.cache, self._progress).run(
-            main, *arguments, seconds=seconds
-        )
+        kafka = servers.Kafka.prepare(self._places.cache, self._progress)
+        return kafka.run(main, *arguments, seconds=seconds, stdin=stdin)
 
     def log_of(self, server: str) -> Path:
         """Where a server logs: a broker's id, `registry` or `connect`."""
@@ -420,7 +421,7 @@ def local_clusters(places: Places | None = None) -> list[LocalCluster]:
     return [
         LocalCluster(name=folder.name, places=places)
         for folder in sorted(places.clusters.iterdir())
-        if (folder / "cluster.json").is_file()
+        if (folder / "cluster.json").is_file() and is_name(folder.name)
     ]
 
 
@@ -446,8 +447,11 @@ def running_cluster(name: str | None = None, places: Places | None = None) -> Cl
                 f"cluster {name!r} is stopped", hint=f"start it with `headrace up --name {name}`"
             )
         return status
-    mine = [cluster for cluster in local_clusters(places) if cluster.spec.owner is None]
-    running = [status for cluster in mine if (status := cluster.status()).running]
+    running: list[ClusterStatus] = []
+    for cluster in local_clusters(places):
+        with contextlib.suppress(NoCluster):  # its owner may remove it while we look
+            if cluster.spec.owner is None and (status := cluster.status()).running:
+                running.append(status)
     for status in running:
         if status.name == DEFAULT_NAME or len(running) == 1:
             return status

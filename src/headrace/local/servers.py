@@ -60,14 +60,15 @@ class Kafka:
             *arguments,
         ]
 
-    def run(self, main: str, *arguments: str, seconds: float) -> str:
+    def run(self, main: str, *arguments: str, seconds: float, stdin: str = "") -> str:
         """Run a program to its end; returns what it printed, logging left out."""
         try:
             done = subprocess.run(
                 self.command(main, *arguments, options=["-Dlog4j2.level=ERROR", "-Xmx512m"]),
-                stdin=subprocess.DEVNULL,
+                input=stdin,
                 capture_output=True,
                 text=True,
+                encoding="utf-8",
                 timeout=seconds,
                 check=True,
             )

@@ -74,9 +74,13 @@ class ClusterSpec:
         return replace(self, **changes)
 
 
+def is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
 def check_name(name: str) -> str:
     """A cluster's name becomes a folder's name, so it is kept plain."""
-    if not _NAME.fullmatch(name):
+    if not is_name(name):
         raise BadInput(
             f"{name!r} cannot be a cluster's name",
             hint="use up to 48 lower-case letters, digits, dots, dashes and underscores",

@@ -13,7 +13,7 @@ from headrace.errors import HeadraceError, NoCluster
 from headrace.local import ports, running_cluster
 from headrace.local.artifacts import Store, read_lock, require_room
 from headrace.local.files import make_folder
-from headrace.local.java import bundled_java, spark_java
+from headrace.local.java import bundled_java, system_java
 from headrace.local.spec import KAFKA_VERSION
 
 
@@ -34,7 +34,7 @@ def examine(profile: str | None = None) -> list[Finding]:
         ("python", _python),
         ("client", _client),
         ("java for the servers", _server_java),
-        ("java for spark", lambda: _spark_java(places)),
+        ("java for spark", _spark_java),
         ("kafka jars", lambda: _jars(places)),
         ("registry archive", lambda: _registry(places)),
         ("data folder", lambda: _folder(places)),
@@ -71,8 +71,8 @@ def _server_java() -> Finding:
     return Finding("java for the servers", True, f"{java.version}, {java.source}")
 
 
-def _spark_java(places: Places) -> Finding:
-    java = spark_java(places.cache)
+def _spark_java() -> Finding:
+    java = system_java() or bundled_java()
     return Finding("java for spark", True, f"{java.version}, {java.source}")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from headrace.clients import Connection, Producer
-from headrace.clients.producer import Outgoing
+from headrace.clients.deliveries import Outgoing
 from headrace.errors import BadInput, HeadraceError
 from headrace.services.record_lines import from_line
 
@@ -63,7 +63,7 @@ def produce_lines(
             hint=stopped.hint,
             **stopped.facts,
         )
-    failed = len(producer.failures) + pending
+    failed = producer.failed + pending
     return ProduceResult(producer.acknowledged, failed, _first_error(producer, pending))
 
 

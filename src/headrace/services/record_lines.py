@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from headrace.clients.producer import Outgoing
+from headrace.clients.deliveries import Outgoing
 from headrace.errors import BadInput
 from headrace.model import Header, Record
 

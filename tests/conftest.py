@@ -1,0 +1,61 @@
+"""Fixtures for tests on a real cluster. None of them costs anything to a test without one."""
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.clients import Admin
+from headrace.local import LocalCluster
+from support.cli import Cli
+from support.home import Home
+from support.processes import SESSION_VARIABLE, kill, servers_of_session
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """At the end of the session, no server that it started still runs."""
+    token = secrets.token_hex(8)
+    os.environ[SESSION_VARIABLE] = token
+    yield
+    left = servers_of_session(token)
+    shown = [" ".join(process.cmdline())[-300:] for process in left]
+    kill(left)
+    assert not shown, f"servers were left behind: {shown}"
+
+
+@pytest.fixture
+def headrace(kafka_cluster: LocalCluster, tmp_path: Path) -> Cli:
+    """The command line, connected to the session's cluster."""
+    return Cli(tmp_path, {"HEADRACE_BOOTSTRAP": kafka_cluster.bootstrap})
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    """The command line with a home of its own, for tests that start clusters."""
+    own = Home(tmp_path)
+    yield own
+    own.close()
+
+
+@pytest.fixture
+def admin(kafka_cluster: LocalCluster) -> Admin:
+    """The session's cluster, asked without the command line."""
+    return Admin(kafka_cluster.bootstrap)
+
+
+@pytest.fixture
+def make_group(admin: Admin) -> Iterator[Callable[[], str]]:
+    """Names for groups of this test; the groups are gone after it."""
+    made: list[str] = []
+
+    def make() -> str:
+        made.append(f"group-{secrets.token_hex(3)}")
+        return made[-1]
+
+    yield make
+    known = set(admin.group_names()) if made else set()
+    for name in known.intersection(made):
+        admin.delete_group(name)

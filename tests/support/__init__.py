@@ -1,0 +1,1 @@
+"""What tests on a real cluster share: the command line, its servers, waiting, a ledger."""
