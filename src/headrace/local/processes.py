@@ -24,6 +24,8 @@ from headrace.model import Deadline
 # stay a zombie for as long as this process lives.
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
 
+SECONDS_TO_SHOW = 0.25
+
 
 class State(StrEnum):
     """A server's process as the system sees it."""
@@ -212,9 +214,17 @@ def _has_ended(process: psutil.Process) -> bool:
 def _command_line(process: psutil.Process) -> list[str]:
     if child := _children.get(process.pid):
         child.poll()
-    if process.status() == psutil.STATUS_ZOMBIE:
-        return []
-    return process.cmdline()
+    # Linux now and then shows the command line of a running process as empty, for some
+    # milliseconds, and a server must not be taken for dead then. Kernel threads never have one;
+    # they are known by having no executable either.
+    line: list[str] = []
+    for _ in Deadline(SECONDS_TO_SHOW).polls(every=0.002):
+        if process.status() == psutil.STATUS_ZOMBIE:
+            break
+        line = process.cmdline()
+        if line or not process.exe():
+            break
+    return line
 
 
 def find_cause(lines: Sequence[str]) -> str:

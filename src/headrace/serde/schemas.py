@@ -141,6 +141,45 @@ def branch_name(schema: Any) -> str:
     return str(schema["name"]) if found in NAMED else found
 
 
+def outermost_records(schema: AvroSchema) -> Iterator[tuple[str, str]]:
+    """The records that stand in no other, each with a schema of its own as text."""
+    if kind(schema.parsed) in RECORDS:
+        yield schema.name, schema.text
+        return
+    waiting = [schema.parsed]
+    while waiting:
+        each = schema.definition(waiting.pop(0))
+        if kind(each) in RECORDS:
+            whole = _self_contained(each, schema.named, set())
+            yield each["name"], json.dumps(whole, separators=(",", ":"))
+        else:
+            waiting.extend(_inner(each))
+
+
+def _self_contained(schema: Any, named: Mapping[str, Any], seen: set[str]) -> Any:
+    """A copy in which each name is defined where it first stands."""
+    if isinstance(schema, str):
+        if schema not in named or schema in seen:
+            return schema
+        schema = named[schema]
+    if isinstance(schema, list):
+        return [_self_contained(branch, named, seen) for branch in schema]
+    if kind(schema) in NAMED:
+        if schema["name"] in seen:
+            return schema["name"]
+        seen.add(schema["name"])
+    copied = _without_marks(schema)
+    for inside in ("items", "values", "type"):
+        if inside in copied:
+            copied[inside] = _self_contained(copied[inside], named, seen)
+    if "fields" in copied:
+        copied["fields"] = [
+            {**field, "type": _self_contained(field["type"], named, seen)}
+            for field in copied["fields"]
+        ]
+    return copied
+
+
 def _of_class(cls: type) -> Any:
     schema = getattr(cls, "__avro_schema__", None)
     if schema is None:
