@@ -7,32 +7,68 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.clients import Admin, Connection, Producer, Reader
+    from headrace.clients import (
+        Admin,
+        Connection,
+        Interceptor,
+        Producer,
+        Reader,
+        RoundRobin,
+        Sticky,
+        ToPartition,
+    )
     from headrace.errors import HeadraceError
     from headrace.local import LocalCluster
     from headrace.model import Record, TopicPartition
+    from headrace.serde import Avro, Bytes, Double, Int, Json, Long, Registry, Serde, Text
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Admin",
+    "Avro",
+    "Bytes",
     "Connection",
+    "Double",
     "HeadraceError",
+    "Int",
+    "Interceptor",
+    "Json",
     "LocalCluster",
+    "Long",
     "Producer",
     "Reader",
     "Record",
+    "Registry",
+    "RoundRobin",
+    "Serde",
+    "Sticky",
+    "Text",
+    "ToPartition",
     "TopicPartition",
 ]
 
 _HOMES = {
     "Admin": "headrace.clients",
+    "Avro": "headrace.serde",
+    "Bytes": "headrace.serde",
     "Connection": "headrace.clients",
+    "Double": "headrace.serde",
     "HeadraceError": "headrace.errors",
+    "Int": "headrace.serde",
+    "Interceptor": "headrace.clients",
+    "Json": "headrace.serde",
     "LocalCluster": "headrace.local",
+    "Long": "headrace.serde",
     "Producer": "headrace.clients",
     "Reader": "headrace.clients",
     "Record": "headrace.model",
+    "Registry": "headrace.serde",
+    "RoundRobin": "headrace.clients",
+    "Serde": "headrace.serde",
+    "Sticky": "headrace.clients",
+    "Text": "headrace.serde",
+    "ToPartition": "headrace.clients",
     "TopicPartition": "headrace.model",
 }
 

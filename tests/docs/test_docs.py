@@ -72,6 +72,18 @@ def test_readme_program_runs_as_pasted():
         assert f"b'hello {name}'" in done.stdout
 
 
+def test_every_program_about_producers_runs_as_pasted():
+    for program in blocks(ROOT / "docs" / "producers.md", "python"):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+
+
 def test_readme_test_passes_as_pasted(tmp_path):
     _, test = blocks(ROOT / "README.md", "python")
     (tmp_path / "test_pasted.py").write_text(test)

@@ -1,11 +1,12 @@
 """Headrace's servers as the operating system sees them, found without Headrace's own help."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
+from headrace.model import Deadline
 from support.waiting import eventually
 
 MARK = "-Dheadrace.node="
@@ -15,12 +16,12 @@ SESSION_VARIABLE = "TESTS_OF_HEADRACE"  # every server of a test session inherit
 def servers_under(folder: Path) -> list[psutil.Process]:
     """The servers whose files are somewhere under this folder."""
     inside = f"{folder}/"
-    return list(_servers(lambda process: any(inside in word for word in process.cmdline())))
+    return [p for p, command in _servers() if any(inside in word for word in command)]
 
 
 def servers_of_session(token: str) -> list[psutil.Process]:
     """The servers that were started, by whatever way, from this test session."""
-    return list(_servers(lambda process: process.environ().get(SESSION_VARIABLE) == token))
+    return [p for p, _ in _servers() if _variables(p).get(SESSION_VARIABLE) == token]
 
 
 def kill(processes: list[psutil.Process]) -> None:
@@ -40,9 +41,24 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def _servers(wanted: Callable[[psutil.Process], bool]) -> Iterator[psutil.Process]:
+def _servers() -> Iterator[tuple[psutil.Process, list[str]]]:
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            marked = any(word.startswith(MARK) for word in process.cmdline())
-            if marked and wanted(process):
-                yield process
+        command = _command_line(process)
+        if any(word.startswith(MARK) for word in command):
+            yield process, command
+
+
+def _command_line(process: psutil.Process) -> list[str]:
+    """Looked at again while it is empty: Linux shows a running one so for some milliseconds."""
+    with contextlib.suppress(psutil.Error):
+        for _ in Deadline(0.25).polls(every=0.005):
+            line = process.cmdline()
+            if line or process.status() == psutil.STATUS_ZOMBIE or not process.exe():
+                return line
+    return []
+
+
+def _variables(process: psutil.Process) -> dict[str, str]:
+    with contextlib.suppress(psutil.Error):
+        return process.environ()
+    return {}

@@ -8,13 +8,15 @@ from typing import Any
 
 import psutil
 
-from headrace.bench import startup
+from headrace.bench import producer, startup
+from headrace.bench.measurement import Measurement
 from headrace.errors import BadInput
 from headrace.local.spec import KAFKA_VERSION
 from headrace.observe import Progress
 
-BENCHMARKS: dict[str, tuple[str, Callable[[Progress], startup.Measurement]]] = {
+BENCHMARKS: dict[str, tuple[str, Callable[[Progress], Measurement]]] = {
     "startup": (startup.QUESTION, startup.measure),
+    "producer": (producer.QUESTION, producer.measure),
 }
 
 

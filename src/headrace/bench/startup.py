@@ -6,10 +6,10 @@ no class archive yet, `warm` has; both have the jars. `fetch` fills an empty cac
 
 import tempfile
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headrace.bench.measurement import Measurement
 from headrace.clients import Producer
 from headrace.clients.admin import Admin
 from headrace.config import Places
@@ -19,14 +19,6 @@ from headrace.observe import Progress
 
 QUESTION = "How long does a cluster take to start and stop, and how much memory does it hold?"
 LOAD_RECORDS = 300_000
-
-
-@dataclass
-class Measurement:
-    """Rows and the ratios between them."""
-
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    ratios: dict[str, float] = field(default_factory=dict)
 
 
 def measure(progress: Progress) -> Measurement:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.clients.producer import Producer
 
 WAIT_SECONDS = 60.0
+LATENCY_EVERY = 16
 
 
 class Outgoing(NamedTuple):
@@ -56,79 +57,69 @@ class Delivery:
     >>> await delivery                                    # doctest: +SKIP
     """
 
-    __slots__ = (
-        *("_error", "_message", "_on_delivery", "_producer", "_wakers"),
-        *("_headers", "_key", "_partition", "_timestamp", "_topic", "_value"),
-    )
+    __slots__ = ("_fields", "_on_delivery", "_outcome", "_producer", "_wakers")
 
     def __init__(
         self,
         producer: "Producer",
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        headers: Sequence[Header],
-        partition: int | None,
-        timestamp: int | None,
+        fields: tuple[str, bytes | None, bytes | None, Sequence[Header], int | None, int | None],
         on_delivery: "Callable[[Delivery], None] | None",
     ) -> None:
         self._producer = producer
-        self._topic = topic
-        self._value = value
-        self._key = key
-        self._headers = headers
-        self._partition = partition
-        self._timestamp = timestamp
+        self._fields = fields
         self._on_delivery = on_delivery
-        self._message: Any = None
-        self._error: KafkaError | None = None
+        self._outcome: Any = None  # librdkafka's message, or its error
         self._wakers: list[Callable[[], object]] | None = None
 
     @property
     def record(self) -> Outgoing:
         """What was sent. Made when it is asked for: most deliveries never are."""
-        return Outgoing(
-            self._topic, self._value, self._key, self._headers, self._partition, self._timestamp
-        )
+        return Outgoing(*self._fields)
 
     def __call__(self, error: KafkaError | None, message: Any) -> None:
         """librdkafka's callback, on the thread that serves the producer."""
+        producer = self._producer
         if error is None:
-            self._message = message
+            self._outcome = message
+            producer._acknowledged += 1
+            if not producer._acknowledged % LATENCY_EVERY:
+                producer._latency.add(message.latency() or 0.0)
         else:
-            self._error = error
-        self._producer._settled(self, error, message)
+            self._outcome = error
+            producer._record_failure(self, error)
+        if producer._looks_at_records:
+            producer.interceptors.on_outcome(self)
         if self._on_delivery is not None:
-            self._producer._call_back(self._on_delivery, self)
+            producer._call_back(self._on_delivery, self)
         if self._wakers is not None:
             for wake in self._wakers:
                 wake()
 
     @property
     def done(self) -> bool:
-        return self._message is not None or self._error is not None
+        return self._outcome is not None
 
     @property
     def failed(self) -> bool:
-        return self._error is not None
+        return isinstance(self._outcome, KafkaError)
 
     @property
     def reason(self) -> str | None:
         """Why it failed, if it did."""
-        return None if self._error is None else self.failure().message
+        return self.failure().message if self.failed else None
 
     @property
     def latency(self) -> float | None:
         """Seconds from `send` to the acknowledgement, as librdkafka measured them."""
-        return None if self._message is None else self._message.latency()
+        return self._outcome.latency() if self.done and not self.failed else None
 
     def result(self, timeout: float = WAIT_SECONDS) -> Acknowledged:
         """Wait for the acknowledgement; raises DeliveryFailed, or KafkaFailure when none came."""
         if not self.done:
             self._wait(timeout)
-        if self._error is not None:
+        if self.failed:
             raise self.failure()
-        message = self._message
+        message = self._outcome
         if message is None:
             raise KafkaFailure(
                 f"no acknowledgement from {self.record.topic} within {timeout:g} s",
@@ -141,8 +132,8 @@ class Delivery:
 
     def failure(self) -> DeliveryFailed:
         """The error of a failed delivery."""
-        assert self._error is not None
-        return _failure(self.record, self._error)
+        assert isinstance(self._outcome, KafkaError)
+        return _failure(self.record, self._outcome)
 
     def __await__(self) -> Generator[Any, None, Acknowledged]:
         if not self.done:

@@ -126,7 +126,7 @@ class Producer:
         if self._looks_at_records or partition is not None:
             record = Outgoing(topic, value, key, headers, partition, timestamp)
             topic, value, key, headers, partition, timestamp = self._prepare(record)
-        delivery = Delivery(self, topic, value, key, headers, partition, timestamp, on_delivery)
+        delivery = Delivery(self, (topic, value, key, headers, partition, timestamp), on_delivery)
         try:
             if not headers and partition is None and timestamp is None:
                 self._client.produce(topic, value, key, on_delivery=delivery)
@@ -448,23 +448,16 @@ class Producer:
                 continue
             record = Outgoing(topic, _bytes(message["value"]), _bytes(message.get("key")))
             if error.code() == KafkaError._QUEUE_FULL:
-                self._produce_when_there_is_room(Delivery(self, *record, chunk.follow))
+                self._produce_when_there_is_room(Delivery(self, record, chunk.follow))
             else:
                 self._server.later(functools.partial(chunk.refused, record, error))
 
     # --- outcomes: called by whoever serves, one thread at a time ---
 
-    def _settled(self, delivery: Delivery, error: KafkaError | None, message: Any) -> None:
-        if error is None:
-            self._acknowledged += 1
-            if not self._acknowledged % 16:
-                self._latency.add(message.latency() or 0.0)
-        else:
-            self._failed += 1
-            if error.code() not in _TAKEN_BACK:
-                self.failures.append(delivery)
-        if self.interceptors:
-            self.interceptors.on_outcome(delivery)
+    def _record_failure(self, delivery: Delivery, error: KafkaError) -> None:
+        self._failed += 1
+        if error.code() not in _TAKEN_BACK:
+            self.failures.append(delivery)
 
     def _chunk_settled(self, size: int, count: int, failed: int, message: Any) -> None:
         self._acknowledged += count - failed

@@ -109,9 +109,8 @@ def _refusal(error: Any, doing: str, url: str) -> HeadraceError:
             hint="check the address; Apicurio's ends with /apis/ccompat/v7",
             **facts,
         )
-    return RegistryError(
-        f"{doing} failed: {text} (HTTP status {status})", hint="see the registry's log", **facts
-    )
+    hint = "correct the schema" if status == 422 else "see the registry's log"
+    return RegistryError(f"{doing} failed: {text} (HTTP status {status})", hint=hint, **facts)
 
 
 def _unreachable(doing: str, url: str, cause: str) -> RegistryUnreachable:

@@ -1,0 +1,244 @@
+"""How fast does the producer send, beside bare confluent-kafka and Kafka's own Java tool?
+
+All systems send the same records (250 bytes, with keys) to the same brokers in turns, several
+rounds, and the best round of each counts: noise on a machine only ever slows down.
+"""
+
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+from confluent_kafka import Producer as Bare
+
+from headrace.bench.measurement import Measurement
+from headrace.clients import Admin, Producer
+from headrace.config.producer_settings import PROFILES
+from headrace.local import LocalCluster
+from headrace.observe import Progress
+
+QUESTION = "How fast does the producer send, beside bare confluent-kafka and Kafka's Java tool?"
+RECORDS = 500_000
+RECORD_BYTES = 250
+PARTITIONS = 5
+ROUNDS = 3
+LATENCY_RECORDS = 1_500
+LATENCY_RATE = 300
+MEMORY_RECORDS = 5_000_000
+PERF_TOOL = "org.apache.kafka.tools.ProducerPerformance"
+Pair = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The brokers, the topic and the records of one run."""
+
+    cluster: LocalCluster
+    topic: str
+    records: Sequence[Pair]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The throughput profile, for all systems."""
+        return PROFILES["throughput"]
+
+
+def measure(progress: Progress) -> Measurement:
+    with LocalCluster(3, progress=progress) as cluster:
+        Admin(cluster.bootstrap).create_topic("bench", PARTITIONS, 1)
+        bench = Bench(cluster, "bench", _records(RECORDS))
+        rows = _throughput(bench, progress)
+        rows += _latency(bench, progress)
+        rows.append(_memory(bench, progress))
+    return Measurement(rows, _ratios(rows))
+
+
+def _records(count: int) -> list[Pair]:
+    dice = random.Random(3)
+    # Half random, half text: compresses about as well as real events do.
+    values = [
+        (dice.randbytes(RECORD_BYTES // 4).hex() + "x" * RECORD_BYTES)[:RECORD_BYTES].encode()
+        for _ in range(1000)
+    ]
+    return [(str(number).encode(), values[number % 1000]) for number in range(count)]
+
+
+def _throughput(bench: Bench, progress: Progress) -> list[dict[str, Any]]:
+    systems: dict[str, Callable[[Bench], float]] = {
+        "headrace send": _send,
+        "confluent-kafka produce": _bare_produce,
+        "headrace send_many": _send_many,
+        "confluent-kafka produce_batch": _bare_batch,
+        "kafka-producer-perf-test": _perf_test,
+    }
+    best: dict[str, float] = {}
+    for number in range(ROUNDS):
+        progress.step(f"throughput, round {number + 1} of {ROUNDS}")
+        for name, system in systems.items():
+            best[name] = max(best.get(name, 0.0), system(bench))
+    return [
+        {"case": "throughput", "system": name, "records_per_second": round(rate)}
+        for name, rate in best.items()
+    ]
+
+
+def _send(bench: Bench) -> float:
+    with Producer(bench.cluster.bootstrap, profile="throughput") as producer:
+        started = time.perf_counter()
+        for key, value in bench.records:
+            producer.send(bench.topic, value, key)
+        producer.flush()
+        seconds = time.perf_counter() - started
+        assert producer.acknowledged == len(bench.records)
+    return len(bench.records) / seconds
+
+
+def _send_many(bench: Bench) -> float:
+    with Producer(bench.cluster.bootstrap, profile="throughput") as producer:
+        started = time.perf_counter()
+        written = producer.send_many(bench.topic, bench.records).result()
+        seconds = time.perf_counter() - started
+        assert written == len(bench.records)
+    return len(bench.records) / seconds
+
+
+class _Counter:
+    """The least that a careful user of the bare client does: count outcomes."""
+
+    def __init__(self) -> None:
+        self.written = 0
+
+    def __call__(self, error: Any, _message: Any) -> None:
+        if error is None:
+            self.written += 1
+
+
+def _bare(bench: Bench) -> Bare:
+    producer = Bare({"bootstrap.servers": bench.cluster.bootstrap, "log_level": 0} | bench.settings)
+    producer.list_topics(bench.topic, timeout=10)
+    return producer
+
+
+def _bare_produce(bench: Bench) -> float:
+    producer, count = _bare(bench), _Counter()
+    produce, poll = producer.produce, producer.poll
+    started = time.perf_counter()
+    for key, value in bench.records:
+        while True:
+            try:
+                produce(bench.topic, value, key, on_delivery=count)
+                break
+            except BufferError:
+                poll(0.01)
+        poll(0)
+    producer.flush()
+    seconds = time.perf_counter() - started
+    assert count.written == len(bench.records)
+    return len(bench.records) / seconds
+
+
+def _bare_batch(bench: Bench, size: int = 2_000) -> float:
+    producer, count = _bare(bench), _Counter()
+    limit = bench.settings["queue.buffering.max.messages"]
+    started = time.perf_counter()
+    for start in range(0, len(bench.records), size):
+        part = bench.records[start : start + size]
+        while len(producer) + size > limit:
+            producer.poll(0.01)
+        messages = [{"key": key, "value": value} for key, value in part]
+        producer.produce_batch(bench.topic, messages, on_delivery=count)
+        producer.poll(0)
+    producer.flush()
+    seconds = time.perf_counter() - started
+    assert count.written == len(bench.records)
+    return len(bench.records) / seconds
+
+
+def _perf_test(bench: Bench) -> float:
+    same = {
+        "bootstrap.servers": bench.cluster.bootstrap,
+        "acks": "all",
+        "batch.size": bench.settings["batch.size"],
+        "linger.ms": bench.settings["linger.ms"],
+        "compression.type": bench.settings["compression.type"],
+        "buffer.memory": 128 << 20,
+    }
+    printed = _run_perf_test(bench, len(bench.records), -1, same)
+    return float(printed[-1].split(" records/sec")[0].rpartition(" ")[2])
+
+
+def _run_perf_test(bench: Bench, count: int, rate: int, props: dict[str, Any]) -> list[str]:
+    output = bench.cluster.run_tool(
+        PERF_TOOL,
+        *("--topic", bench.topic, "--num-records", str(count)),
+        *("--record-size", str(RECORD_BYTES), "--throughput", str(rate)),
+        *("--command-property", *(f"{name}={value}" for name, value in props.items())),
+    )
+    return [line for line in output.splitlines() if "records/sec" in line]
+
+
+def _latency(bench: Bench, progress: Progress) -> list[dict[str, Any]]:
+    progress.step(f"latency at {LATENCY_RATE} records/s")
+    ours = _awaited_latencies(bench)
+    props = {"bootstrap.servers": bench.cluster.bootstrap, "acks": "all", "linger.ms": 0}
+    last = _run_perf_test(bench, LATENCY_RECORDS, LATENCY_RATE, props)[-1]
+    p50, p99 = (float(last.split(f" ms {name}")[0].rpartition(" ")[2]) for name in ("50th", "99th"))
+    return [
+        {
+            "case": "latency",
+            "system": "headrace send, awaited",
+            "p50_ms": round(statistics.median(ours), 2),
+            "p99_ms": round(statistics.quantiles(ours, n=100)[98], 2),
+        },
+        {"case": "latency", "system": "kafka-producer-perf-test", "p50_ms": p50, "p99_ms": p99},
+    ]
+
+
+def _awaited_latencies(bench: Bench) -> list[float]:
+    found = []
+    with Producer(bench.cluster.bootstrap, profile="latency") as producer:
+        begun = time.perf_counter()
+        for number, (key, value) in enumerate(bench.records[:LATENCY_RECORDS]):
+            due = begun + number / LATENCY_RATE
+            time.sleep(max(0.0, due - time.perf_counter()))
+            started = time.perf_counter()
+            producer.send(bench.topic, value, key).result()
+            found.append((time.perf_counter() - started) * 1000)
+    return found
+
+
+def _memory(bench: Bench, progress: Progress) -> dict[str, Any]:
+    progress.step(f"memory while {MEMORY_RECORDS:,} records are sent")
+    process = psutil.Process(os.getpid())
+    before = highest = process.memory_info().rss
+    with Producer(bench.cluster.bootstrap, profile="throughput") as producer:
+        for _ in range(MEMORY_RECORDS // len(bench.records)):
+            producer.send_many(bench.topic, bench.records)
+            highest = max(highest, process.memory_info().rss)
+    grown = (highest - before) / 1e6
+    return {"case": "memory", "system": "headrace send_many", "grown_mb": round(grown, 1)}
+
+
+def _ratios(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    rate = {row["system"]: row["records_per_second"] for row in rows if row["case"] == "throughput"}
+    p99 = {row["system"]: row["p99_ms"] for row in rows if row["case"] == "latency"}
+
+    def ratio(one: float, other: float) -> float:
+        return round(one / other, 2)
+
+    return {
+        "send_many / perf-test": ratio(
+            rate["headrace send_many"], rate["kafka-producer-perf-test"]
+        ),
+        "send / produce": ratio(rate["headrace send"], rate["confluent-kafka produce"]),
+        "send_many / produce_batch": ratio(
+            rate["headrace send_many"], rate["confluent-kafka produce_batch"]
+        ),
+        "p99 of send / perf-test": ratio(
+            p99["headrace send, awaited"], p99["kafka-producer-perf-test"]
+        ),
+    }
