@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
-from typing import Any, TypedDict
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -16,8 +16,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic import Field as ModelField
+from typing_extensions import TypedDict
 
-from headrace.errors import DecodeFailed, EncodeFailed
+from headrace.errors import ConfigError, DecodeFailed, EncodeFailed
 from headrace.serde import Field, Json
 
 AT = Field("t", "value", 0, 7)
@@ -175,7 +176,7 @@ def test_a_value_of_another_type_is_not_written():
         (Shape, b"{", "Invalid JSON"),
         (Shape, b'{"x": 1}', "name: Field required"),
         (Shape, b'{"x": "one", "name": "n"}', "x: Input should be a valid integer"),
-        (Click, b"[]", "Click"),
+        (Click, b"[]", "Input should be an object"),
         (list[int], b'["a","b","c","d","e"]', "and 2 more"),
     ],
 )
@@ -207,3 +208,11 @@ def test_any_bytes_are_a_value_or_a_decoding_error(data):
 def test_a_serde_is_shown_by_its_type():
     assert repr(Json()) == "Json()"
     assert repr(Json(Click)) == "Json(Click)"
+
+
+def test_a_type_that_cannot_be_checked_is_refused_when_the_serde_is_made():
+    class Opaque:
+        pass
+
+    with pytest.raises(ConfigError, match="Json cannot use Opaque"):
+        Json(Opaque)

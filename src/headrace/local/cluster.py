@@ -214,11 +214,11 @@ class LocalCluster:
 
     def pause(self, broker_id: int) -> None:
         """SIGSTOP: alive, but silent, as in a long garbage collection or a network cut."""
-        self._require_running(broker_id).signal(signal.SIGSTOP)
+        self._signal_until(broker_id, signal.SIGSTOP, State.PAUSED)
 
     def resume(self, broker_id: int) -> None:
         """SIGCONT after a pause."""
-        self._require_running(broker_id).signal(signal.SIGCONT)
+        self._signal_until(broker_id, signal.SIGCONT, State.RUNNING)
 
     def start(self, broker_id: int) -> None:
         """Start a broker that was stopped or killed; returns once the cluster counts it in."""
@@ -378,6 +378,14 @@ class LocalCluster:
                 f"{at.node} does not run", hint=f"start it with `headrace broker start {broker_id}`"
             )
         return at
+
+    def _signal_until(self, broker_id: int, number: signal.Signals, state: State) -> None:
+        """Signals take effect a moment later; return when this one has."""
+        at = self._require_running(broker_id)
+        at.signal(number)
+        for _ in Deadline(SECONDS_TO_STOP).polls(every=0.01):
+            if at.state is state:
+                return
 
     def _has_quorum(self, spec: ClusterSpec) -> bool:
         voters = [b for b in spec.brokers if b.controller_port is not None]

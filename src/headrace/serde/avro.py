@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from headrace.errors import BadInput, ConfigError, SchemaNotFound
 from headrace.serde.base import Field, Serde
+from headrace.serde.defaults import check_defaults
 from headrace.serde.fitting import fitting
 from headrace.serde.registry import Registry
 from headrace.serde.restoring import classes_of, marked, restoring
@@ -168,13 +169,9 @@ class Avro(Serde[T]):
         self._no_resolution = library.read.SchemaResolutionError
         self._headers: dict[str, bytes] = {}
         self._writers: dict[int, AvroSchema] = {}
-        try:
-            self._fit = fitting(self.schema)
-            self._reader_schema, has_marks = marked(self.schema)
-        except Misfit as misfit:
-            raise BadInput(
-                f"a default of {self.schema.name} does not fit: {misfit}", hint="correct the schema"
-            ) from misfit
+        check_defaults(self.schema)
+        self._fit = fitting(self.schema)
+        self._reader_schema, has_marks = marked(self.schema)
         self._restore = None
         if self._class is not None or has_marks:
             classes = classes_of(self._class) if self._class is not None else {}

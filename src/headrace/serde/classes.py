@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from headrace.serde import source
-from headrace.serde.defaults import default_value, fits
+from headrace.serde.defaults import check_defaults, default_value, fits
 from headrace.serde.naming import ALWAYS_RESERVED, class_names, field_names, member_names
 from headrace.serde.schemas import NAMED, RECORDS, AvroSchema, kind, logical, outermost_records
 from headrace.serde.source import Group, Source
@@ -66,6 +66,7 @@ class Module:
 
 def write_classes(schema: AvroSchema) -> Module:
     """The module for a schema."""
+    check_defaults(schema)
     return _Writer(schema).module()
 
 
@@ -105,7 +106,7 @@ class _Writer:
             "",
         ]
         body = [*self._imports(), *written]
-        exempt = self._exemptions(body)
+        exempt = self._exemptions([*about, *body])
         return Module(
             "\n".join([*about, *exempt, *body]).rstrip() + "\n", tuple(self._names.values())
         )
@@ -122,13 +123,13 @@ class _Writer:
             by_home.setdefault(_HOMES[name], []).append(name)
         return [f"from {home} import {', '.join(by_home[home])}" for home in sorted(by_home)]
 
-    def _exemptions(self, body: list[str]) -> list[str]:
+    def _exemptions(self, lines: list[str]) -> list[str]:
         """Names are the schema's, whatever a linter thinks of them."""
         inner = {*_values(self._members), *_values(self._attributes)}
         codes = [
             code
             for code, needed in (
-                ("E501", any(len(line) > source.WIDTH for line in body)),
+                ("E501", any(len(line) > source.WIDTH for line in lines)),
                 ("N801", any(map(_is_no_class_name, self._names.values()))),
                 ("N815", any(map(_is_mixed_case, inner))),
             )
@@ -316,7 +317,7 @@ def _import_order(name: str) -> tuple[bool, bool, str]:
 
 
 def _is_no_class_name(name: str) -> bool:
-    inner = name.strip("_")
+    inner = name.lstrip("_")
     return not inner[:1].isupper() or "_" in inner
 
 

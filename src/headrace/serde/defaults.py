@@ -7,9 +7,25 @@ from decimal import Context, Decimal
 from typing import Any
 from uuid import UUID
 
+from headrace.errors import BadInput
 from headrace.serde.schemas import RECORDS, AvroSchema, kind, logical
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def check_defaults(whole: AvroSchema) -> None:
+    """Every default of a schema must be a value; fastavro looks at their JSON alone."""
+    for record in (each for each in whole.types() if kind(each) in RECORDS):
+        for field in record["fields"]:
+            if "default" not in field:
+                continue
+            try:
+                default_value(whole, field["type"], field["default"])
+            except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError) as error:
+                raise BadInput(
+                    f"the default of {record['name']}.{field['name']} does not fit: {error}",
+                    hint="correct the schema, then try again",
+                ) from error
 
 
 def default_value(whole: AvroSchema, schema: Any, default: Any) -> Any:

@@ -7,11 +7,11 @@ orjson reads those beyond 64 bits as floats, without a word.
 import math
 from collections.abc import Iterator
 from decimal import Decimal
-from functools import cached_property
 from typing import Any, TypeVar, overload
 
 import orjson
 
+from headrace.errors import ConfigError
 from headrace.serde.base import Field, Serde
 
 T = TypeVar("T")
@@ -35,6 +35,7 @@ class Json(Serde[T]):
     def __init__(self, type_: type[T]) -> None: ...
     def __init__(self, type_: Any = None) -> None:
         self._type = type_
+        self._adapter: Any = None if type_ is None else _adapter(type_)
 
     def dump(self, value: T, field: Field) -> bytes:
         # Plain containers need no schema, and a Decimal in them must not turn into text unasked.
@@ -43,8 +44,8 @@ class Json(Serde[T]):
             data = orjson.dumps(plain, default=_plain_model)
         except TypeError as error:
             raise TypeError(_explain(plain, error)) from error
-        if b"null" in data:  # where orjson also hides NaN and the infinities
-            _refuse_nan(plain)
+        if b"null" in data:  # where NaN and the infinities are hidden, too
+            _refuse_nan(value)
         return data
 
     def load(self, data: bytes, field: Field) -> T:
@@ -78,17 +79,24 @@ class Json(Serde[T]):
         except PydanticSerializationError as error:
             raise ValueError(f"not a {_name(self._type)}: {error}") from error
 
-    @cached_property
-    def _adapter(self) -> Any:
-        from pydantic import TypeAdapter
-
-        return TypeAdapter(self._type)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_type": self._type}  # the adapter is made anew where it is needed
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Json, (self._type,))
 
     def __repr__(self) -> str:
         return f"Json({_name(self._type)})" if self._type is not None else "Json()"
+
+
+def _adapter(type_: Any) -> Any:
+    from pydantic import PydanticUserError, TypeAdapter
+
+    try:
+        return TypeAdapter(type_)
+    except (PydanticUserError, NameError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"Json cannot use {_name(type_)}: {reason}",
+            hint="give a dict, list, dataclass, TypedDict or pydantic model",
+        ) from error
 
 
 def _plain_model(value: Any) -> Any:
@@ -102,8 +110,9 @@ def _plain_model(value: Any) -> Any:
 
 def _refuse_nan(document: Any) -> None:
     for path, leaf in _leaves(document, "$"):
-        if isinstance(leaf, float) and not math.isfinite(leaf):
-            raise ValueError(f"{path} is {leaf}, which JSON cannot write: use None or text")
+        for number in leaf if isinstance(leaf, set | frozenset) else (leaf,):
+            if isinstance(number, float) and not math.isfinite(number):
+                raise ValueError(f"{path} is {number}, which JSON cannot write: use None or text")
 
 
 def _explain(document: Any, error: TypeError) -> str:

@@ -19,8 +19,11 @@ def class_names(full_names: list[str], reserved: Set[str]) -> dict[str, str]:
     """A class for each full name: its last part, or with a number if two have the same."""
     names: dict[str, str] = {}
     for full in full_names:
-        taken = reserved | set(names.values())
-        names[full] = _free(_identifier(full.rpartition(".")[2]), taken)
+        name = wanted = _free(_identifier(full.rpartition(".")[2]), reserved)
+        number = 2
+        while name in names.values():
+            name, number = f"{wanted}{number}", number + 1
+        names[full] = name
     return names
 
 

@@ -187,6 +187,8 @@ def _of_class(cls: type) -> Any:
             f"{cls.__name__} has no __avro_schema__",
             hint="let `headrace schema classes FILE.avsc` write the class, or add its schema",
         )
+    if not dataclasses.is_dataclass(cls):
+        raise BadInput(f"{cls.__name__} is no dataclass", hint="decorate it with @dataclass")
     return _json(schema, f"the schema of {cls.__name__}") if isinstance(schema, str) else schema
 
 
