@@ -53,7 +53,7 @@ from headrace.local.spec import (
     require_same_kafka,
     save,
 )
-from headrace.local.status import BrokerStatus, ClusterStatus, ServerStatus
+from headrace.local.status import ClusterStatus, broker_status, server_status
 from headrace.local.stopping import SECONDS_TO_STOP, stop_all, stop_one
 from headrace.model import Deadline
 from headrace.observe import Progress, Silent
@@ -134,10 +134,10 @@ class LocalCluster:
         return ClusterStatus(
             name=self.name,
             bootstrap=spec.bootstrap,
-            brokers=tuple(self._broker_status(spec, broker) for broker in spec.brokers),
+            brokers=tuple(broker_status(self._server_of(spec, b), b) for b in spec.brokers),
             registry=servers.registry_address(spec) if spec.registry_port else None,
             connect=servers.connect_address(spec) if spec.connect_port else None,
-            services=tuple(_server_status(at, port) for at, port in self._side_servers(spec)),
+            services=tuple(server_status(at, port) for at, port in self._side_servers(spec)),
             data_dir=str(self.folder),
             kafka_version=spec.kafka_version,
         )
@@ -396,12 +396,6 @@ class LocalCluster:
         nodes = (("connect", spec.connect_port), ("registry", spec.registry_port))
         return [(servers.server(self.folder, spec, node), port) for node, port in nodes if port]
 
-    def _broker_status(self, spec: ClusterSpec, broker: BrokerSpec) -> BrokerStatus:
-        common = _server_status(self._server_of(spec, broker), broker.port)
-        return BrokerStatus(
-            **vars(common), id=broker.id, controller=broker.controller_port is not None
-        )
-
     def _not_found(self) -> NoCluster:
         others = ", ".join(cluster.name for cluster in local_clusters(self._places))
         known = f" (there is {others})" if others else ""
@@ -485,15 +479,6 @@ def _require_alive(at: Server) -> None:
                 node=at.node,
             ) from error
         raise
-
-
-def _server_status(at: Server, port: int) -> ServerStatus:
-    process = at.find()
-    memory = None
-    if process is not None:
-        with contextlib.suppress(psutil.Error):
-            memory = process.memory_info().rss
-    return ServerStatus(at.node, port, process.pid if process else None, at.state, memory)
 
 
 def _ports_of_others(places: Places, name: str) -> set[int]:

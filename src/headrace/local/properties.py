@@ -100,6 +100,9 @@ def registry_options(spec: ClusterSpec, database: Path) -> list[str]:
     return [
         f"-Dquarkus.http.host={HOST}",
         f"-Dquarkus.http.port={spec.registry_port}",
+        # Its second port, for health checks, would be 9000 for every registry: any will do.
+        f"-Dquarkus.management.host={HOST}",
+        "-Dquarkus.management.port=0",
         "-Dapicurio.storage.kind=sql",
         "-Dapicurio.storage.sql.kind=h2",
         f"-Dapicurio.datasource.url=jdbc:h2:file:{database};WRITE_DELAY=0",

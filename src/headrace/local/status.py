@@ -1,9 +1,13 @@
 """How a local cluster stands, as plain data: what `headrace status -o json` prints."""
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.local.processes import State
+import psutil
+
+from headrace.local.processes import Server, State
+from headrace.local.spec import BrokerSpec
 
 
 @dataclass(frozen=True)
@@ -72,3 +76,18 @@ class ClusterStatus:
             "data_dir": self.data_dir,
             "kafka_version": self.kafka_version,
         }
+
+
+def server_status(at: Server, port: int) -> ServerStatus:
+    """How one server stands now."""
+    process = at.find()
+    memory = None
+    if process is not None:
+        with contextlib.suppress(psutil.Error):
+            memory = process.memory_info().rss
+    return ServerStatus(at.node, port, process.pid if process else None, at.state, memory)
+
+
+def broker_status(at: Server, broker: BrokerSpec) -> BrokerStatus:
+    common = server_status(at, broker.port)
+    return BrokerStatus(**vars(common), id=broker.id, controller=broker.controller_port is not None)
