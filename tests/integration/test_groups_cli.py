@@ -116,34 +116,25 @@ def test_reset_without_execute_only_shows_the_difference(
     assert committed(admin, group, topic) == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (("--to", "latest"), RECORDS),
-        (("--to", "7"), 7),
-        (("--to", "99"), RECORDS),
-        (("--to", "@{third}"), 3),
-        (("--shift", "-2"), 2),
-        (("--shift", "-100"), 0),
-        (("--shift", "100"), RECORDS),
-    ],
-)
 def test_reset_goes_where_it_is_told_and_never_outside_the_topic(
-    headrace: Cli,
-    admin: Admin,
-    hours: tuple[str, int],
-    make_group: MakeGroup,
-    options: tuple[str, str],
-    expected: int,
+    headrace: Cli, admin: Admin, hours: tuple[str, int], make_group: MakeGroup
 ) -> None:
     """A position, an offset, a time or a shift; what lies outside is moved to the edge."""
     (topic, first), group = hours, make_group()
-    commit(admin, group, topic, 4)
-    option, value = options
-    value = value.format(third=first + 3 * 3_600_000)
-    command = ("group", "reset", group, "--topic", topic, option, value, "--execute")
-    assert headrace.json(*command)["changes"][0]["to"] == expected
-    assert committed(admin, group, topic) == expected
+    expected = {
+        ("--to", "latest"): RECORDS,
+        ("--to", "7"): 7,
+        ("--to", "99"): RECORDS,
+        ("--to", f"@{first + 3 * 3_600_000}"): 3,
+        ("--shift", "-2"): 2,
+        ("--shift", "-100"): 0,
+        ("--shift", "100"): RECORDS,
+    }
+    for option, offset in expected.items():
+        commit(admin, group, topic, 4)
+        command = ("group", "reset", group, "--topic", topic, *option, "--execute")
+        assert headrace.json(*command)["changes"][0]["to"] == offset
+        assert committed(admin, group, topic) == offset
 
 
 def test_a_new_group_can_be_given_its_first_offsets(

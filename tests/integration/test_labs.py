@@ -1,69 +1,129 @@
-"""Labs judge by facts: they hold on a live cluster, and say so when a promise breaks."""
+"""`headrace lab` and `headrace bench`: promises listed, acted out, and judged."""
+
+import pytest
 
 from headrace.clients import Connection
-from headrace.labs import Lab, Stage, find_labs, get_lab
+from headrace.errors import BadInput
+from headrace.labs import Lab, Stage, find_labs, run_labs
 from headrace.labs.runner import run_lab
+from headrace.local import LocalCluster
 from headrace.observe import Silent
+from support.cli import Cli
+from support.home import Home
 
 
-def stage_on(cluster) -> Stage:
-    return Stage(Connection(cluster.bootstrap), cluster, Silent())
+@pytest.fixture
+def stage(kafka_cluster: LocalCluster) -> Stage:
+    return Stage(Connection(kafka_cluster.bootstrap), kafka_cluster, Silent())
 
 
-def test_every_lab_has_a_promise_and_is_listed(headrace):
+def make_lab(run: object, *, needs_faults: bool = False) -> Lab:
+    return Lab("made-up", "Something holds.", 1, needs_faults, run)
+
+
+def test_hello_holds_on_a_cluster_of_its_own(home: Home) -> None:
+    """`lab run hello` starts a cluster, keeps its promise, and leaves nothing behind."""
+    done = home("lab", "run", "hello", "-o", "json")
+    (result,) = done.json
+    assert result.keys() >= {"name", "promise", "held", "seconds", "facts"}
+    assert (result["name"], result["held"], result["error"]) == ("hello", True, None)
+    assert result["facts"]["read"][0] == "Hello World"
+    assert "lab hello" in done.stderr
+    assert home.servers() == []
+    assert list((home.path / "clusters").glob("[!.]*")) == []
+
+
+def test_list_names_every_lab_with_its_promise(headrace: Cli) -> None:
+    """`lab list -o json` has name and promise of all labs there are."""
     listed = headrace.json("lab", "list")
     assert [lab["name"] for lab in listed] == [lab.name for lab in find_labs()]
+    assert "hello" in {lab["name"] for lab in listed}
     assert all(lab["promise"].endswith(".") for lab in listed)
 
 
-def test_the_quick_labs_hold_and_leave_no_topics(kafka_cluster, admin):
-    before = set(admin.topic_names())
-    for name in ("hello", "many-consumers", "read-offsets"):
-        result = run_lab(get_lab(name), stage_on(kafka_cluster))
-        assert result.held, result.to_json()
-        assert result.facts
-    assert {t for t in admin.topic_names() if not t.startswith("__")} <= before
+def test_bench_list_names_every_benchmark(headrace: Cli) -> None:
+    """`bench list -o json` has name and question of all benchmarks there are."""
+    listed = headrace.json("bench", "list")
+    assert "startup" in {benchmark["name"] for benchmark in listed}
+    assert all(benchmark["question"] for benchmark in listed)
 
 
-def test_a_promise_that_breaks_is_told(kafka_cluster):
-    def breaks(stage: Stage) -> None:
-        stage.check("one holds", True)
-        stage.check("one does not", False)
-
-    result = run_lab(Lab("broken", "It holds.", 1, False, breaks), stage_on(kafka_cluster))
-    assert not result.held
-
-
-def test_a_lab_that_checks_nothing_or_raises_has_not_held(kafka_cluster):
-    def raises(stage: Stage) -> None:
-        stage.check("so far", True)
-        raise ValueError("a defect in the lab")
-
-    nothing = run_lab(Lab("empty", "It holds.", 1, False, lambda _s: None), stage_on(kafka_cluster))
-    raised = run_lab(Lab("raises", "It holds.", 1, False, raises), stage_on(kafka_cluster))
-    assert not nothing.held
-    assert not raised.held
-    assert "a defect in the lab" in (raised.error or "")
-
-
-def test_the_command_runs_a_lab_on_the_cluster_given(headrace):
-    (result,) = headrace.json("lab", "run", "many-consumers")
-    assert {"name", "promise", "held", "seconds", "facts"} <= set(result)
-    assert result["held"]
-
-
-def test_labs_that_cannot_run_are_refused(headrace):
-    assert "no lab" in headrace.refused(2, "lab", "run", "nonsense").error
-    assert "local cluster" in headrace.refused(2, "lab", "run", "broker-failure").error
+def test_an_unknown_lab_or_benchmark_is_bad_input(headrace: Cli) -> None:
+    """Exit 2 and the names there are; no lab at all and too many ways to say it, too."""
+    assert "hello" in headrace.refused(2, "lab", "run", "helo").hint
+    assert "startup" in headrace.refused(2, "bench", "run", "startop").hint
     headrace.refused(2, "lab", "run")
+    headrace.refused(2, "lab", "run", "hello", "--all")
 
 
-def test_the_doctor_finds_the_cluster_and_the_benchmarks_are_listed(headrace):
-    findings = {f["check"]: f for f in headrace.json("doctor")["findings"]}
-    assert "3 brokers answer" in findings["connection"]["detail"]
-    assert all({"check", "ok", "detail", "hint"} <= set(f) for f in findings.values())
-    unreachable = headrace.with_variables(HEADRACE_BOOTSTRAP="127.0.0.1:1")
-    done = unreachable("doctor", "-o", "json", status=1)
-    (wrong,) = [f for f in done.json["findings"] if not f["ok"]]
-    assert wrong["check"] == "connection"
-    assert "startup" in [b["name"] for b in headrace.json("bench", "list")]
+def test_a_lab_that_hurts_brokers_refuses_a_cluster_that_is_not_ours(headrace: Cli) -> None:
+    """With HEADRACE_BOOTSTRAP set, a lab that needs a local cluster is refused, not skipped."""
+    refused = headrace.refused(2, "lab", "run", "hello")
+    assert "local cluster" in refused.error
+
+
+def test_a_check_that_fails_breaks_the_promise(stage: Stage) -> None:
+    """One claim of two does not hold: the lab did not hold, and says which."""
+
+    def run(stage: Stage) -> None:
+        stage.fact("seen", 1)
+        stage.check("this holds", True)
+        stage.check("this does not", False)
+
+    result = run_lab(make_lab(run), stage)
+    assert (result.held, result.error, result.facts) == (False, None, {"seen": 1})
+    assert [(c.claim, c.held) for c in result.checks] == [
+        ("this holds", True),
+        ("this does not", False),
+    ]
+
+
+def test_a_lab_that_checks_nothing_or_fails_does_not_hold(
+    kafka_cluster: LocalCluster, stage: Stage
+) -> None:
+    """No check, a defect, an error on purpose: none of them is a promise kept."""
+
+    def defect(stage: Stage) -> None:
+        stage.check("so far so good", True)
+        raise ZeroDivisionError("oops")
+
+    def complaint(stage: Stage) -> None:
+        stage.check("so far so good", True)
+        raise BadInput("no such thing", hint="look elsewhere")
+
+    connection = Connection(kafka_cluster.bootstrap)
+    labs = [make_lab(lambda _stage: None), make_lab(defect), make_lab(complaint)]
+    results = run_labs(labs, Silent(), given=connection, local=kafka_cluster)
+    assert [result.held for result in results] == [False, False, False]
+    assert [result.error for result in results] == [
+        None,
+        "ZeroDivisionError: oops",
+        "no such thing (look elsewhere)",
+    ]
+
+
+def test_a_broken_promise_is_exit_1(
+    kafka_cluster: LocalCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """`headrace lab run` prints the result and exits 1 when a promise did not hold."""
+    from headrace.cli.main import run
+
+    broken = make_lab(lambda stage: stage.check("this does not hold", False))
+    monkeypatch.setattr("headrace.labs.get_lab", lambda _name: broken)
+    monkeypatch.setenv("HEADRACE_BOOTSTRAP", kafka_cluster.bootstrap)
+    assert run(["lab", "run", "made-up", "-o", "ndjson"]) == 1
+    assert b'"held":false' in capfdbinary.readouterr().out
+
+
+def test_a_lab_removes_its_topics_and_groups(stage: Stage) -> None:
+    """Whatever the outcome, the cluster is as it was before."""
+    made: list[str] = []
+
+    def run(stage: Stage) -> None:
+        made.append(stage.topic("of-a-lab"))
+        raise RuntimeError("in the middle")
+
+    assert not run_lab(make_lab(run), stage).held
+    assert not stage.admin.has_topic(made[0])

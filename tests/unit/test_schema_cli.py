@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from support.fake_registry import FakeRegistry
 
 from headrace.cli.main import run
+from support.fake_registry import FakeRegistry
 
 OLD = {"type": "record", "name": "Alert", "fields": [{"name": "id", "type": "long"}]}
 NEW = {**OLD, "fields": [*OLD["fields"], {"name": "note", "type": "string", "default": ""}]}

@@ -112,30 +112,32 @@ def _string(value: Any) -> str:
     return value if type(value) is str else str.__str__(value)
 
 
-def _instant(value: Any) -> Any:
+def _instant(value: Any) -> datetime:
     if not isinstance(value, datetime):
-        return _LONG(value)
+        raise wrong("a datetime", value)
     if value.tzinfo is None:
         raise Misfit("the datetime has no time zone: give it one, such as tzinfo=UTC")
     return value
 
 
-def _local_instant(value: Any) -> Any:
+def _local_instant(value: Any) -> datetime:
     if not isinstance(value, datetime):
-        return _LONG(value)
+        raise wrong("a datetime", value)
     if value.tzinfo is not None:
         raise Misfit("a local timestamp has no time zone")
     return value
 
 
-def _day(value: Any) -> Any:
-    if isinstance(value, datetime):
-        raise Misfit("a date is needed, not a datetime")
-    return value if isinstance(value, date) else _INT(value)
+def _day(value: Any) -> date:
+    if not isinstance(value, date) or isinstance(value, datetime):
+        raise wrong("a date", value)
+    return value
 
 
-def _clock(raw: Fit) -> Fit:
-    return lambda value: value if isinstance(value, time) else raw(value)
+def _clock(value: Any) -> time:
+    if not isinstance(value, time):
+        raise wrong("a time", value)
+    return value
 
 
 def _decimal(value: Any) -> Decimal:
@@ -147,29 +149,26 @@ def _decimal(value: Any) -> Decimal:
 
 
 def _uuid(value: Any) -> UUID:
-    if isinstance(value, UUID):
-        return value
-    try:
-        return UUID(_string(value))
-    except ValueError as error:
-        raise Misfit("no UUID") from error
+    if not isinstance(value, UUID):
+        raise wrong("a UUID", value)
+    return value
 
 
-_INT, _LONG = _whole(32), _whole(64)
 PRIMITIVE_FITS: dict[str, Fit] = {
     "null": _null,
     "boolean": _boolean,
-    "int": _INT,
-    "long": _LONG,
+    "int": _whole(32),
+    "long": _whole(64),
     "float": _float,
     "double": _double,
     "bytes": _bytes,
     "string": _string,
 }
+# The raw number or text is not taken: it would come back as something else.
 LOGICAL_FITS: dict[str, Fit] = {
     "int-date": _day,
-    "int-time-millis": _clock(_INT),
-    "long-time-micros": _clock(_LONG),
+    "int-time-millis": _clock,
+    "long-time-micros": _clock,
     "long-timestamp-millis": _instant,
     "long-timestamp-micros": _instant,
     "long-local-timestamp-millis": _local_instant,
