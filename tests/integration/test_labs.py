@@ -2,14 +2,15 @@
 
 import pytest
 
-from headrace.clients import Connection
+from headrace.clients import Admin, Connection
 from headrace.errors import BadInput
-from headrace.labs import Lab, Stage, find_labs, run_labs
+from headrace.labs import Lab, Stage, find_labs, get_lab, run_labs
 from headrace.labs.runner import run_lab
 from headrace.local import LocalCluster
 from headrace.observe import Silent
 from support.cli import Cli
 from support.home import Home
+from support.waiting import eventually
 
 
 @pytest.fixture
@@ -31,6 +32,28 @@ def test_hello_holds_on_a_cluster_of_its_own(home: Home) -> None:
     assert "lab hello" in done.stderr
     assert home.servers() == []
     assert list((home.path / "clusters").glob("[!.]*")) == []
+
+
+def test_the_quick_labs_hold_and_leave_no_topics(kafka_cluster: LocalCluster, admin: Admin) -> None:
+    """Labs that hurt nobody hold on the session's cluster too, which is then as it was before."""
+    before = set(admin.topic_names())
+    for name in ("many-consumers", "read-offsets"):
+        stage = Stage(Connection(kafka_cluster.bootstrap), kafka_cluster, Silent())
+        result = run_lab(get_lab(name), stage)
+        assert result.held, result.to_json()
+        assert result.facts
+
+    def added() -> set[str]:
+        return {topic for topic in admin.topic_names() if not topic.startswith("__")} - before
+
+    eventually(lambda: not added(), "every broker has forgotten the labs' topics")
+
+
+def test_the_command_runs_a_lab_on_the_cluster_given(headrace: Cli) -> None:
+    """With HEADRACE_BOOTSTRAP set, a lab runs there and starts no cluster."""
+    done = headrace("lab", "run", "many-consumers", "-o", "json")
+    assert [result["held"] for result in done.json] == [True]
+    assert "starting" not in done.stderr
 
 
 def test_list_names_every_lab_with_its_promise(headrace: Cli) -> None:

@@ -1,6 +1,7 @@
 """A schema registry on 127.0.0.1: real HTTP, the few endpoints of the Confluent protocol in use."""
 
 import base64
+import contextlib
 import json
 import re
 import threading
@@ -80,10 +81,11 @@ class FakeRegistry:
         self.requests.append(f"{request.command} {unquote(path)}")
         status, document = self._judge(request, path, body)
         answer = document if isinstance(document, bytes) else json.dumps(document).encode()
-        request.send_response(status)
-        request.send_header("Content-Length", str(len(answer)))
-        request.end_headers()
-        request.wfile.write(answer)
+        with contextlib.suppress(OSError):  # who asked may have given up
+            request.send_response(status)
+            request.send_header("Content-Length", str(len(answer)))
+            request.end_headers()
+            request.wfile.write(answer)
 
     def _judge(self, request: BaseHTTPRequestHandler, path: str, body: Any) -> Answer:
         if self.fault is not None:

@@ -81,6 +81,18 @@ def test_a_field_left_out_has_its_default():
     assert back == {"id": 7, **EVERYTHING_DEFAULTS}
 
 
+def test_a_default_may_contain_its_own_record_but_not_for_ever():
+    def tree(default):
+        kids = {"name": "kids", "type": {"type": "array", "items": "Tree"}, "default": default}
+        return {"type": "record", "name": "Tree", "fields": [{"name": "x", "type": "int"}, kids]}
+
+    serde = Avro(tree([{"x": 1, "kids": []}]))
+    back = serde.decode(serde.encode({"x": 0}, AT), AT)
+    assert back == {"x": 0, "kids": [{"x": 1, "kids": []}]}
+    with pytest.raises(BadInput, match=r"the default of Tree\.kids does not fit"):
+        Avro(tree([{"x": 1}]))
+
+
 def test_unions_keep_what_they_are_given():
     union = one(["null", "float", "double", "int", "long", "string", "boolean"])
     for value in (None, 0.1, 5, 2**40, "5", True, math.inf):

@@ -65,6 +65,16 @@ def test_a_schema_is_registered_and_fetched_once(fake, registry):
     assert len(fake.requests) <= asked + 1  # the registry remembers, too
 
 
+def test_a_writers_schema_is_parsed_once(fake, registry, monkeypatch):
+    asked = []
+    parse = registry.avro_schema
+    monkeypatch.setattr(registry, "avro_schema", lambda n: asked.append(n) or parse(n))
+    data = Avro(NEW, registry).encode({"id": 1}, AT)
+    reader = Avro(OLD, registry)
+    assert [reader.decode(data, AT) for _ in range(5)] == [{"id": 1}] * 5
+    assert asked == [1]
+
+
 @pytest.mark.parametrize(
     ("strategy", "subject"),
     [

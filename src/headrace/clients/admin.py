@@ -1,6 +1,7 @@
 """A typed admin client: topics, offsets, groups. Every failure is a HeadraceError."""
 
 import contextlib
+import dataclasses
 import difflib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,6 +36,8 @@ from headrace.model import AtTime, Deadline, Earliest, Latest, TopicPartition
 T = TypeVar("T")
 SECONDS = 15.0
 SECONDS_TO_SPREAD = 1.0
+SECONDS_TO_ANSWER = 5.0
+MOST_BROKERS_ASKED = 9
 _ADMIN_SETTINGS: dict[str, Any] = {
     # Asking about a topic must not make it.
     "allow.auto.create.topics": False,
@@ -172,17 +175,11 @@ class Admin:
         replication: int | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic and wait until every partition has a leader."""
+        """Create a topic and wait until every broker knows it, with a leader for each partition."""
         new = NewTopic(name, partitions, replication or -1, config=dict(configs or {}))
         futures = self._client.create_topics([new], request_timeout=SECONDS)
         self._wait(futures[name], f"creating topic {name}")
-        self._until(
-            lambda: (
-                len(ready := self.topic(name).partitions) == partitions
-                and all(partition.leader is not None for partition in ready)
-            ),
-            f"topic {name} has no leaders yet",
-        )
+        self._until_known(name, partitions)
 
     def add_partitions(self, name: str, total: int) -> None:
         """Raise a topic's partition count to `total`."""
@@ -190,10 +187,7 @@ class Admin:
             [NewPartitions(name, total)], request_timeout=SECONDS
         )
         self._wait(futures[name], f"adding partitions to {name}")
-        self._until(
-            lambda: len(self._topic_now(name).partitions) == total,
-            f"topic {name} does not have {total} partitions yet",
-        )
+        self._until_known(name, total)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and wait until the cluster no longer knows it."""
@@ -231,6 +225,11 @@ class Admin:
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
         futures = self._client.incremental_alter_configs([resource], request_timeout=SECONDS)
         self._wait(futures[resource], f"changing the settings of {topic}")
+        # Brokers learn of it one after the other. Not insisted on: Kafka may spell a value anew.
+        for _ in Deadline(SECONDS_TO_SPREAD).polls(every=0.05):
+            own = {c.name: c.value for c in self.configs(topic) if not c.is_default}
+            if all(own.get(name) == value for name, value in configs.items()):
+                break
 
     # --- offsets ---
 
@@ -321,15 +320,15 @@ class Admin:
                 hint="is the cluster running? `headrace status` and `headrace doctor` tell",
             ) from error
 
-    def _metadata(self, doing: str, topic: str | None = None) -> Any:
+    def _metadata(self, doing: str, topic: str | None = None, seconds: float = SECONDS) -> Any:
         try:
-            return self._client.list_topics(topic, timeout=SECONDS)
+            return self._client.list_topics(topic, timeout=seconds)
         except KafkaException as error:
             raise translate(error, doing) from error
 
-    def _topic_now(self, name: str) -> Topic:
+    def _topic_now(self, name: str, seconds: float = SECONDS) -> Topic:
         doing = f"describing topic {name}"
-        return self._topic(name, self._metadata(doing, name).topics.get(name))
+        return self._topic(name, self._metadata(doing, name, seconds).topics.get(name))
 
     def _topic(self, name: str, found: Any) -> Topic:
         if found is None or (found.error and found.error.code() in _NO_SUCH_TOPIC):
@@ -355,6 +354,25 @@ class Admin:
         if group.state == "dead" and name not in self.group_names():
             raise _group_not_found(name)
         return group
+
+    def _until_known(self, name: str, partitions: int) -> None:
+        """Changes reach the brokers one after the other, and a client may ask any of them next.
+
+        So each broker is asked in turn, through a client that knows only this one; in a large
+        cluster some of them.
+        """
+        complaint = f"topic {name} does not have {partitions} partitions with leaders yet"
+        self._until(lambda: self._knows(name, partitions), complaint)
+        for broker in self.brokers()[:MOST_BROKERS_ASKED]:
+            address = f"{broker.host}:{broker.port}"
+            one = Admin(dataclasses.replace(self.connection, bootstrap=address))
+            # A broker that has just died answers nothing, and nobody will ask it.
+            with contextlib.suppress(Unreachable):
+                one._until(lambda one=one: one._knows(name, partitions), complaint)
+
+    def _knows(self, name: str, partitions: int) -> bool:
+        found = self._topic_now(name, seconds=SECONDS_TO_ANSWER).partitions
+        return len(found) == partitions and all(p.leader is not None for p in found)
 
     def _until(self, condition: Any, complaint: str) -> None:
         """Changes reach the brokers one after the other; wait until the answer shows them."""

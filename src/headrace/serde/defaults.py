@@ -10,6 +10,8 @@ from uuid import UUID
 from headrace.errors import BadInput
 from headrace.serde.schemas import RECORDS, AvroSchema, kind, logical
 
+# What comes of a default that is of another type, out of range, or contains itself without end.
+_UNFIT = (ValueError, TypeError, AttributeError, ArithmeticError, LookupError, RecursionError)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -21,7 +23,7 @@ def check_defaults(whole: AvroSchema) -> None:
                 continue
             try:
                 default_value(whole, field["type"], field["default"])
-            except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError) as error:
+            except _UNFIT as error:
                 raise BadInput(
                     f"the default of {record['name']}.{field['name']} does not fit: {error}",
                     hint="correct the schema, then try again",

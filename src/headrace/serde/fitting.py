@@ -8,8 +8,8 @@ fastavro's own validation.
 
 import dataclasses
 import enum
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
 from typing import Any
 
 from headrace.serde.defaults import default_value
@@ -96,9 +96,9 @@ class _Fitter:
             for name, check, default in fields:
                 item = given.get(name, _MISSING)
                 if item is _MISSING:
-                    if default is _MISSING:
+                    if default is None:
                         raise Misfit("is missing and has no default").inside(name)
-                    ready[name] = default
+                    ready[name] = default()
                     continue
                 try:
                     ready[name] = check(item)
@@ -110,11 +110,17 @@ class _Fitter:
 
         return fit
 
-    def _default(self, field: dict[str, Any]) -> Any:
+    def _default(self, field: dict[str, Any]) -> Callable[[], Any] | None:
+        """Made when it is first needed: a record's default may contain the record."""
         if "default" not in field:
-            return _MISSING
-        value = default_value(self._schema, field["type"], field["default"])
-        return self.of(field["type"])(value) if value is not None else None
+            return None
+
+        @cache
+        def make() -> Any:
+            value = default_value(self._schema, field["type"], field["default"])
+            return self.of(field["type"])(value)
+
+        return make
 
     def _of_union(self, branches: list[Any]) -> Fit:
         kinds = {kind(self._schema.definition(branch)) for branch in branches}
