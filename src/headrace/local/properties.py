@@ -103,6 +103,8 @@ def registry_options(spec: ClusterSpec, database: Path) -> list[str]:
         # Its second port, for health checks, would be 9000 for every registry: any will do.
         f"-Dquarkus.management.host={HOST}",
         "-Dquarkus.management.port=0",
+        # What users of a Confluent registry expect: a change that breaks readers is refused.
+        "-Dapicurio.rules.global.compatibility=BACKWARD",
         "-Dapicurio.storage.kind=sql",
         "-Dapicurio.storage.sql.kind=h2",
         f"-Dapicurio.datasource.url=jdbc:h2:file:{database};WRITE_DELAY=0",
