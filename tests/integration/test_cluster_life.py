@@ -71,18 +71,19 @@ def read(status: dict[str, Any], topic: str) -> list[str]:
         return [(r.value or b"").decode() for batch in reader.batches() for r in batch]
 
 
-def test_up_returns_when_records_can_be_written_and_read(home: Home) -> None:
-    """The first command after `up` works, on a cluster that has never run before."""
-    status = home.json("up")
+def test_two_ups_at_once_make_one_cluster_that_serves_at_once(home: Home) -> None:
+    """The second waits for the first; both report the same servers, and the next command works."""
+    one, other = together(home.start("up", "-o", "json"), home.start("up", "-o", "json"))
     home("topic", "create", "first")
     home("produce", "first", stdin="a\nb\n")
     assert [r["value"] for r in home.json("consume", "first")] == ["a", "b"]
+    status = one.json
     (broker,) = status["brokers"]
     assert status.keys() >= STATUS_FIELDS
     assert (status["name"], status["registry"], status["connect"]) == ("default", None, None)
-    assert status["bootstrap"] == f"127.0.0.1:{broker['port']}"
+    assert status["bootstrap"] == other.json["bootstrap"] == f"127.0.0.1:{broker['port']}"
     assert (broker["id"], broker["state"]) == (1, "running")
-    assert [broker["pid"]] == home.servers()
+    assert [broker["pid"]] == pids(other.json) == home.servers()
     assert status["data_dir"] == str(home.cluster())
 
 
@@ -93,15 +94,6 @@ def test_up_again_is_harmless(house: Home) -> None:
     assert pids(first) == pids(again) == pids(status.json) == house.servers("default")
     assert status.json.keys() >= STATUS_FIELDS
     assert status.stderr == ""
-
-
-def test_two_ups_at_once_make_one_cluster(home: Home) -> None:
-    """The second waits for the first; both report the same healthy servers."""
-    one, other = together(home.start("up", "-o", "json"), home.start("up", "-o", "json"))
-    assert pids(one.json) == pids(other.json) == home.servers()
-    assert one.json["bootstrap"] == other.json["bootstrap"]
-    write(one.json, "both", "x")
-    assert read(other.json, "both") == ["x"]
 
 
 def test_after_a_power_cut_the_cluster_comes_back_with_its_data(house: Home) -> None:
@@ -133,7 +125,9 @@ def test_a_pid_file_that_names_a_stranger_does_not_hurt_it(
 
     pid_file.write_text(str(stranger.pid))
     assert house.json("status")["brokers"][0]["state"] == "stopped"
-    assert pids(house.json("up")) == house.servers("default")
+    refused = house.refused(1, "broker", "pause", "1")
+    assert "broker start 1" in refused.hint
+    assert pids(house.json("broker", "start", "1")) == house.servers("default") != []
     assert is_alive(stranger)
 
 

@@ -35,7 +35,7 @@ def test_same_cluster_other_topic(kafka_cluster, kafka_topic):
 
 
 def test_that_hurts_the_cluster_and_fails(kafka_cluster, kafka_faults, kafka_topic):
-    kafka_faults.kill(1)
+    kafka_faults.pause(1)
     raise AssertionError("on purpose")
 
 
@@ -97,9 +97,9 @@ def test_odd_parameters_make_legal_topics(
 def test_heal_brings_back_whatever_was_hurt(
     kafka_cluster: LocalCluster, kafka_faults: Faults
 ) -> None:
-    """One broker paused, one killed: after `heal` all three serve."""
+    """One broker paused, one stopped: after `heal` all three serve."""
     kafka_faults.pause(1)
-    kafka_faults.kill(2)
+    kafka_faults.stop(2)
     states = {b.id: b.state.value for b in kafka_cluster.status().brokers}
     assert states == {1: "paused", 2: "stopped", 3: "running"}
     kafka_faults.heal()
