@@ -3,7 +3,7 @@
 import pytest
 from pydantic import SecretStr
 
-from headrace.clients.connection import Connection, is_local_running, resolve
+from headrace.clients.connection import Connection, resolve
 from headrace.errors import ConfigError, NoCluster
 from headrace.local.processes import mark
 from headrace.local.spec import KAFKA_VERSION, BrokerSpec, ClusterSpec, Owner, new_cluster_id, save
@@ -76,7 +76,6 @@ def test_the_default_profile_comes_before_the_local_cluster(toml, local):
 def test_the_running_local_cluster_comes_last(local):
     local("default", 9191)
     assert resolve(None, {}).bootstrap == "127.0.0.1:9191"
-    assert is_local_running()
 
 
 def test_the_only_running_cluster_is_meant_whatever_its_name(local):
@@ -109,7 +108,6 @@ def test_no_cluster_at_all_is_an_error_with_a_next_step():
     with pytest.raises(NoCluster) as caught:
         resolve(None, {})
     assert "headrace up" in caught.value.hint
-    assert not is_local_running()
 
 
 def test_a_stopped_cluster_by_name_is_an_error_that_says_how_to_start_it(local):

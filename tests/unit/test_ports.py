@@ -39,14 +39,12 @@ def test_a_port_somebody_listens_on_is_seen(address):
         taken.bind((address, 0))
         taken.listen()
         assert not ports.is_free(port_of(taken))
-        assert ports.accepts(port_of(taken))
 
 
 def test_a_port_nobody_listens_on_any_more_is_free(listener):
     port = port_of(listener)
     listener.close()
     assert ports.is_free(port)
-    assert not ports.accepts(port)
 
 
 def test_a_port_is_free_right_after_its_connections_were_closed(listener):

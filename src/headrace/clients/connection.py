@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from headrace.config import find_profile_file, load_profile
 from headrace.config.profiles import Profile
-from headrace.errors import ConfigError, NoCluster
+from headrace.errors import ConfigError
 from headrace.local import local_clusters, running_cluster
 
 # librdkafka's own log lines go here; silent unless the application configures logging.
@@ -82,12 +82,3 @@ def _from_profile(profile: Profile, source: str, environment: Mapping[str, str])
 def _local(name: str | None) -> Connection:
     status = running_cluster(name)
     return Connection(status.bootstrap, status.registry, source=f"local cluster {status.name!r}")
-
-
-def is_local_running() -> bool:
-    """Whether a local cluster would be found."""
-    try:
-        running_cluster()
-    except NoCluster:
-        return False
-    return True

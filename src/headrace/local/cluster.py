@@ -279,7 +279,8 @@ class LocalCluster:
                 servers.write_broker_files(spec, broker, at)
             at.signal(signal.SIGCONT)  # a paused broker is to serve again
         if idle:
-            self._progress.step(f"starting {_count(len(idle), 'broker')} of Kafka {KAFKA_VERSION}")
+            brokers = "1 broker" if len(idle) == 1 else f"{len(idle)} brokers"
+            self._progress.step(f"starting {brokers} of Kafka {KAFKA_VERSION}")
         servers.format_data(kafka, spec, idle)
         for at in idle:
             started.append(at)
@@ -496,7 +497,3 @@ def _alive(owner: Owner) -> bool:
         return abs(psutil.Process(owner.pid).create_time() - owner.started) < 2
     except psutil.Error:
         return False
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

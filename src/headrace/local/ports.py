@@ -36,13 +36,6 @@ def is_free(port: int) -> bool:
     return True
 
 
-def accepts(port: int) -> bool:
-    """Somebody takes connections on this port."""
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 def choose(usual: int, count: int, taken: Collection[int]) -> list[int]:
     """`count` consecutive ports from `usual` on if all are free, else free ones."""
     wanted = list(range(usual, usual + count))
