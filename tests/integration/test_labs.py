@@ -18,8 +18,8 @@ def stage(kafka_cluster: LocalCluster) -> Stage:
     return Stage(Connection(kafka_cluster.bootstrap), kafka_cluster, Silent())
 
 
-def make_lab(run: object, *, needs_faults: bool = False) -> Lab:
-    return Lab("made-up", "Something holds.", 1, needs_faults, run)
+def make_lab(run: object, **needs: bool) -> Lab:
+    return Lab("made-up", "Something holds.", 1, needs.pop("needs_faults", False), run, **needs)
 
 
 def test_hello_holds_on_a_cluster_of_its_own(home: Home) -> None:
@@ -83,6 +83,19 @@ def test_a_lab_that_hurts_brokers_refuses_a_cluster_that_is_not_ours(headrace: C
     """With HEADRACE_BOOTSTRAP set, a lab that needs a local cluster is refused, not skipped."""
     refused = headrace.refused(2, "lab", "run", "hello")
     assert "local cluster" in refused.error
+
+
+@pytest.mark.parametrize(
+    ("needs", "what"),
+    [("needs_registry", "schema registry"), ("needs_connect", "Connect worker")],
+)
+def test_a_lab_refuses_a_cluster_without_what_it_needs(
+    kafka_cluster: LocalCluster, needs: str, what: str
+) -> None:
+    """A lab that needs a registry or a Connect worker is refused before it begins."""
+    lab = make_lab(lambda _stage: None, **{needs: True})
+    with pytest.raises(BadInput, match=what):
+        run_labs([lab], Silent(), given=Connection(kafka_cluster.bootstrap), local=kafka_cluster)
 
 
 def test_a_check_that_fails_breaks_the_promise(stage: Stage) -> None:

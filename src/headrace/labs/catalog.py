@@ -20,6 +20,8 @@ class Lab:
     brokers: int
     needs_faults: bool
     run: Callable[[Stage], None]
+    needs_registry: bool = False
+    needs_connect: bool = False
 
 
 def find_labs() -> list[Lab]:
@@ -43,4 +45,6 @@ def _lab(module: ModuleType) -> Lab:
         brokers=getattr(module, "BROKERS", 1),
         needs_faults=getattr(module, "NEEDS_FAULTS", False),
         run=module.run,
+        needs_registry=getattr(module, "NEEDS_REGISTRY", False),
+        needs_connect=getattr(module, "NEEDS_CONNECT", False),
     )

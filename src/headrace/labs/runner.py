@@ -89,23 +89,38 @@ def _cluster(
     labs: Sequence[Lab], progress: Progress, given: Connection | None, local: LocalCluster | None
 ) -> Iterator[tuple[Connection, LocalCluster | None]]:
     if given is not None:
-        _refuse_impossible(labs, local)
+        for lab in labs:
+            _refuse_impossible(lab, given, local)
         yield given, local
         return
-    brokers = max(lab.brokers for lab in labs)
-    with LocalCluster(brokers, progress=progress) as own:
+    own = LocalCluster(
+        max(lab.brokers for lab in labs),
+        registry=any(lab.needs_registry for lab in labs),
+        connect=any(lab.needs_connect for lab in labs),
+        progress=progress,
+    )
+    with own:
         yield Connection(own.bootstrap, own.registry, source="a cluster of its own"), own
 
 
-def _refuse_impossible(labs: Sequence[Lab], local: LocalCluster | None) -> None:
-    for lab in labs:
-        if lab.needs_faults and local is None:
-            raise BadInput(
-                f"lab {lab.name} stops and inspects brokers, which needs a local cluster",
-                hint="run it without --profile and HEADRACE_BOOTSTRAP",
-            )
-        if local is not None and len(local.status().brokers) < lab.brokers:
-            raise BadInput(
-                f"lab {lab.name} needs {lab.brokers} brokers, cluster {local.name!r} has fewer",
-                hint="run it without --profile, or start a larger cluster",
-            )
+def _refuse_impossible(lab: Lab, given: Connection, local: LocalCluster | None) -> None:
+    if lab.needs_faults and local is None:
+        raise BadInput(
+            f"lab {lab.name} stops and inspects brokers, which needs a local cluster",
+            hint="run it without --profile and HEADRACE_BOOTSTRAP",
+        )
+    if local is not None and len(local.status().brokers) < lab.brokers:
+        raise BadInput(
+            f"lab {lab.name} needs {lab.brokers} brokers, cluster {local.name!r} has fewer",
+            hint="run it without --profile, or start a larger cluster",
+        )
+    if lab.needs_registry and given.registry is None:
+        raise BadInput(
+            f"lab {lab.name} needs a schema registry, and none is known for {given.source}",
+            hint="run it without --profile, or set HEADRACE_REGISTRY",
+        )
+    if lab.needs_connect and (local is None or local.connect is None):
+        raise BadInput(
+            f"lab {lab.name} needs a local cluster with a Connect worker",
+            hint="run it without --profile, or start one with `headrace up --connect`",
+        )

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.clients import Admin, Connection
+from headrace.clients import Admin, Connection, Reader
 from headrace.errors import HeadraceError, OperationFailed
 from headrace.local import LocalCluster
-from headrace.model import Deadline
+from headrace.model import Deadline, Record
 from headrace.observe import Progress
 
 
@@ -67,6 +67,11 @@ class Stage:
         unique = f"{name}-{secrets.token_hex(3)}"
         self._groups.append(unique)
         return unique
+
+    def records(self, topic: str) -> list[Record]:
+        """All that is in the topic now, in the order of offsets within each partition."""
+        with Reader(topic, connection=self.connection) as reader:
+            return [record for batch in reader.batches() for record in batch]
 
     def fact(self, name: str, value: Any) -> None:
         """Something observed; lists of dicts are shown as tables."""

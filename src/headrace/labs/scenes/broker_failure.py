@@ -78,12 +78,6 @@ class Follower:
                     return
 
 
-def read_numbers(connection: Connection, topic: str) -> list[int]:
-    """All numbers in the topic, in the order of their offsets."""
-    with Reader(topic, connection=connection) as reader:
-        return [int(r.value or b"-1") for batch in reader.batches() for r in batch]
-
-
 def run(stage: Stage) -> None:
     topic = stage.topic("replicated_topic", 1, 3, {"min.insync.replicas": "2"})
     writer = Writer(stage.connection, topic)
@@ -92,7 +86,7 @@ def run(stage: Stage) -> None:
         stage.wait_until(lambda: len(follower.numbers) > 100, "writer and reader have begun")
         old_leader, timeline = _kill_and_return(stage, topic, writer, follower)
         writer.stop()
-        numbers = read_numbers(stage.connection, topic)
+        numbers = [int(r.value or b"-1") for r in stage.records(topic)]
         stage.wait_until(lambda: len(follower.numbers) >= len(numbers), "the reader is done")
     finally:
         writer.stop()
@@ -157,8 +151,7 @@ def _one_copy_only(stage: Stage) -> None:
         refused = True
     stage.cluster.start(leader)
     stage.wait_until(lambda: _partition(stage, topic)[0] == leader, "its leader is back")
-    with Reader(topic, connection=stage.connection) as reader:
-        kept = [r.value for batch in reader.batches() for r in batch]
+    kept = [r.value for r in stage.records(topic)]
     stage.check("with one copy, writing fails while its broker is dead", refused)
     stage.check("with one copy, the record is back with the broker", b"kept" in kept)
 

@@ -4,7 +4,7 @@ What a broker stores is no secret: the partition is a folder, the folder holds l
 Kafka's own tool prints the records in them.
 """
 
-from headrace.clients import Producer, Reader
+from headrace.clients import Producer
 from headrace.labs.stage import Stage
 
 NEEDS_FAULTS = True
@@ -25,8 +25,7 @@ def run(stage: Stage) -> None:
             producer.send(topic, line)
 
     stage.say("reading them from the beginning")
-    with Reader(topic, connection=stage.connection) as reader:
-        values = [(r.value or b"").decode() for batch in reader.batches() for r in batch]
+    values = [(record.value or b"").decode() for record in stage.records(topic)]
 
     stage.say("opening the log segment with Kafka's own tool")
     dump = stage.cluster.run_tool(
