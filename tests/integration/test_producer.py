@@ -125,17 +125,6 @@ def test_a_record_that_is_too_large_is_refused_before_sending(kafka_cluster, kaf
         producer.send(kafka_topic, b"x" * 3_000_000)
 
 
-def test_a_failed_delivery_carries_its_record_and_closing_raises():
-    producer = hr.Producer("127.0.0.1:1", {"message.timeout.ms": 300})
-    delivery = producer.send("t", "lost?", key="k")
-    with pytest.raises(DeliveryFailed) as caught:
-        delivery.result(10)
-    assert caught.value.facts["record"].value == b"lost?"
-    assert delivery.failed
-    with pytest.raises(DeliveryFailed):
-        producer.close()
-
-
 def test_deliveries_can_be_awaited(kafka_cluster, kafka_topic):
     async def send_all(producer):
         return await asyncio.gather(*(producer.send(kafka_topic, str(n)) for n in range(200)))

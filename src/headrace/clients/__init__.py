@@ -2,8 +2,9 @@
 
 from headrace.clients.admin import Admin
 from headrace.clients.connection import Connection, resolve
-from headrace.clients.deliveries import Acknowledged, Delivery, Many, Outgoing
+from headrace.clients.deliveries import Acknowledged, Delivery, FailedRecord, Outgoing
 from headrace.clients.interceptors import Interceptor
+from headrace.clients.many import Many
 from headrace.clients.partitioners import RoundRobin, Sticky, ToPartition
 from headrace.clients.producer import Producer
 from headrace.clients.reader import Reader
@@ -13,6 +14,7 @@ __all__ = [
     "Admin",
     "Connection",
     "Delivery",
+    "FailedRecord",
     "Interceptor",
     "Many",
     "Outgoing",

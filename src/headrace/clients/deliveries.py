@@ -1,8 +1,8 @@
-"""What became of records on their way: one by one, and by the batch.
+"""What became of a record on its way.
 
-These objects are librdkafka's delivery callbacks themselves: the hot path makes one small object
-a record (or one a chunk) and no lock, future or task. What somebody waits with is made when
-somebody waits.
+A delivery is librdkafka's callback itself: the hot path makes one small object a record, and no
+lock, future or task. What somebody waits with is made when somebody waits. The record's bytes are
+librdkafka's until its report gives them back, so that they are in memory once.
 
 Between the waiter and the callback there is a race, harmless because each does its two steps in
 opposite order: the waiter leaves its wake-up call, then looks at the outcome; the callback leaves
@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import KafkaError
 
 from headrace.clients.failures import translate
-from headrace.clients.serving import ATTENTION_SECONDS, Server
-from headrace.errors import DeliveryFailed, KafkaFailure
+from headrace.clients.serving import ATTENTION_SECONDS
+from headrace.errors import BadInput, DeliveryFailed, KafkaFailure
 from headrace.model import Deadline, Header
 
 if TYPE_CHECKING:
     from headrace.clients.producer import Producer
 
 WAIT_SECONDS = 60.0
-LATENCY_EVERY = 16
+_WAITING = threading.Lock()
+_TAKEN_BACK = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
 
 class Outgoing(NamedTuple):
@@ -57,43 +58,38 @@ class Delivery:
     >>> await delivery                                    # doctest: +SKIP
     """
 
-    __slots__ = ("_fields", "_on_delivery", "_outcome", "_producer", "_wakers")
+    __slots__ = ("_outcome", "_producer", "_then")
 
-    def __init__(
-        self,
-        producer: "Producer",
-        fields: tuple[str, bytes | None, bytes | None, Sequence[Header], int | None, int | None],
-        on_delivery: "Callable[[Delivery], None] | None",
-    ) -> None:
+    def __init__(self, producer: "Producer", then: "list[Then] | None") -> None:
         self._producer = producer
-        self._fields = fields
-        self._on_delivery = on_delivery
-        self._outcome: Any = None  # librdkafka's message, or its error
-        self._wakers: list[Callable[[], object]] | None = None
+        self._then = then
+        self._outcome: Any = None  # librdkafka's report: a message, with an error if it failed
 
     @property
     def record(self) -> Outgoing:
-        """What was sent. Made when it is asked for: most deliveries never are."""
-        return Outgoing(*self._fields)
+        """What was sent, from the report: until there is one, only librdkafka holds the record."""
+        if self._outcome is None:
+            raise BadInput("the record is on its way", hint="wait with .result() or on_delivery=")
+        return record_of(self._outcome)
 
     def __call__(self, error: KafkaError | None, message: Any) -> None:
         """librdkafka's callback, on the thread that serves the producer."""
         producer = self._producer
+        self._outcome = message
         if error is None:
-            self._outcome = message
-            producer._acknowledged += 1
-            if not producer._acknowledged % LATENCY_EVERY:
-                producer._latency.add(message.latency() or 0.0)
+            producer._acknowledged = count = producer._acknowledged + 1
+            if count >= producer._next_latency:
+                producer._note_latency(message)
         else:
-            self._outcome = error
-            producer._record_failure(self, error)
-        if producer._looks_at_records:
-            producer.interceptors.on_outcome(self)
-        if self._on_delivery is not None:
-            producer._call_back(self._on_delivery, self)
-        if self._wakers is not None:
-            for wake in self._wakers:
-                wake()
+            producer._note_failure(self)
+        if self._then is not None:
+            for action in self._then:
+                producer._call_back(action, self)
+
+    @property
+    def caller_listens(self) -> bool:
+        """Somebody gave `on_delivery`, or waits: a failure is theirs to deal with."""
+        return self._then is not None
 
     @property
     def done(self) -> bool:
@@ -101,12 +97,13 @@ class Delivery:
 
     @property
     def failed(self) -> bool:
-        return isinstance(self._outcome, KafkaError)
+        return self._outcome is not None and self._outcome.error() is not None
 
     @property
     def reason(self) -> str | None:
         """Why it failed, if it did."""
-        return self.failure().message if self.failed else None
+        failed = self.failed_record
+        return failed.reason if failed else None
 
     @property
     def latency(self) -> float | None:
@@ -118,22 +115,27 @@ class Delivery:
         if not self.done:
             self._wait(timeout)
         if self.failed:
+            self._producer._was_told(self)
             raise self.failure()
         message = self._outcome
         if message is None:
             raise KafkaFailure(
-                f"no acknowledgement from {self.record.topic} within {timeout:g} s",
+                f"no acknowledgement within {timeout:g} s",
                 hint="the record may still be written; wait longer, or look with `headrace status`",
-                record=self.record,
             )
         return Acknowledged(
             message.topic(), message.partition(), message.offset(), message.timestamp()[1]
         )
 
+    @property
+    def failed_record(self) -> "FailedRecord | None":
+        """The record and why it failed, if it did."""
+        error = self._outcome.error() if self.done else None
+        return FailedRecord.by(error, self.record) if error is not None else None
+
     def failure(self) -> DeliveryFailed:
         """The error of a failed delivery."""
-        assert isinstance(self._outcome, KafkaError)
-        return _failure(self.record, self._outcome)
+        return failure_of(self.record, self._outcome.error())
 
     def __await__(self) -> Generator[Any, None, Acknowledged]:
         if not self.done:
@@ -144,7 +146,7 @@ class Delivery:
                 if not ready.done():
                     ready.set_result(None)
 
-            self._wake_with(lambda: loop.call_soon_threadsafe(settle))
+            self._wake_with(lambda _self: loop.call_soon_threadsafe(settle))
             self._producer._server.attend()
             if not self.done:
                 yield from ready
@@ -152,138 +154,58 @@ class Delivery:
 
     def _wait(self, timeout: float) -> None:
         event = threading.Event()
-        self._wake_with(event.set)
+        self._wake_with(lambda _self: event.set())
         deadline = Deadline(timeout)
         while not self.done and not deadline.expired:
             self._producer._server.attend()
             event.wait(deadline.remaining(at_most=ATTENTION_SECONDS / 2))
 
-    def _wake_with(self, wake: Callable[[], object]) -> None:
-        if self._wakers is None:
-            self._wakers = []
-        self._wakers.append(wake)
+    def _wake_with(self, wake: "Then") -> None:
+        with _WAITING:  # two threads may begin to wait at once; those who only send take no lock
+            self._then = [*(self._then or ()), wake]
+
+
+Then = Callable[[Delivery], object]
+
+
+class DetailedDelivery(Delivery):
+    """The delivery of a record with headers, partition or timestamp, which no report repeats."""
+
+    __slots__ = ("_record",)
+
+    def __init__(self, producer: "Producer", then: list[Then] | None, record: Outgoing) -> None:
+        super().__init__(producer, then)
+        self._record = record
+
+    @property
+    def record(self) -> Outgoing:
+        return self._record
+
+    @property
+    def caller_listens(self) -> bool:
+        return bool(self._then) and self._then != [self._producer.interceptors.on_outcome]
 
 
 class FailedRecord(NamedTuple):
-    """A record of a batch that was not written, and why."""
+    """A record that was not written, and why."""
 
     record: Outgoing
     reason: str
+    taken_back: bool = False  # by an aborted transaction: wanted, and nothing to complain of
+
+    @classmethod
+    def by(cls, error: KafkaError, record: Outgoing) -> "FailedRecord":
+        return cls(record, failure_of(record, error).message, error.code() in _TAKEN_BACK)
 
 
-class Many:
-    """The fate of all records of one `send_many`."""
-
-    def __init__(self, topic: str, server: Server) -> None:
-        self.topic = topic
-        self._server = server
-        self.sent = 0
-        self.failed: list[FailedRecord] = []
-        self._settled = 0
-        self._complete = False
-        self._done = threading.Event()
-
-    @property
-    def done(self) -> bool:
-        return self._complete and self._settled == self.sent
-
-    @property
-    def acknowledged(self) -> int:
-        return self._settled - len(self.failed)
-
-    def result(self, timeout: float = WAIT_SECONDS) -> int:
-        """Wait for all; returns how many were written, or raises with the failed ones in hand."""
-        deadline = Deadline(timeout)
-        while not self.done and not deadline.expired:
-            self._server.attend()
-            self._done.wait(deadline.remaining(at_most=ATTENTION_SECONDS / 2))
-        if not self.done:
-            raise KafkaFailure(
-                f"{self.sent - self._settled:,} of {self.sent:,} records to {self.topic} had no "
-                f"acknowledgement within {timeout:g} s",
-                hint="they may still be written; wait longer, or look with `headrace status`",
-            )
-        if self.failed:
-            raise DeliveryFailed(
-                f"{len(self.failed):,} of {self.sent:,} records were not written to {self.topic}, "
-                f"the first: {self.failed[0].reason}",
-                hint="they are in `error.facts['failed']`, to be sent again",
-                failed=self.failed,
-            )
-        return self.sent
-
-    def _close(self) -> None:
-        """No more records will come."""
-        self._complete = True
-        if self.done:
-            self._done.set()
-
-    def _one_settled(self, delivery: Delivery) -> None:
-        failed = [FailedRecord(delivery.record, delivery.reason)] if delivery.reason else []
-        self._chunk_settled(1, failed)
-
-    def _chunk_settled(self, count: int, failed: Sequence[FailedRecord]) -> None:
-        self.failed.extend(failed)
-        self._settled += count
-        if self.done:
-            self._done.set()
+def as_bytes(value: bytes | str | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
 
 
-class Chunk:
-    """The callback shared by all records of one call of produce_batch.
-
-    Only the thread that serves the producer changes it, so it needs no lock: what the sending
-    thread has to tell (a record that was not even taken) is handed over to that thread.
-    """
-
-    __slots__ = ("_failed", "_followed", "_left", "_many", "_producer", "count", "size")
-
-    def __init__(self, producer: "Producer", many: Many, count: int, size: int) -> None:
-        self._producer = producer
-        self._many = many
-        self._left = count
-        self._failed: list[FailedRecord] = []
-        self._followed = 0
-        self.count = count
-        self.size = size
-
-    def __call__(self, error: KafkaError | None, message: Any) -> None:
-        if error is not None:
-            partition = message.partition()
-            record = Outgoing(
-                message.topic(),
-                message.value(),
-                message.key(),
-                partition=partition if partition >= 0 else None,
-                timestamp=message.timestamp()[1],
-            )
-            self.refused(record, error)
-            return
-        self._left -= 1
-        if not self._left:
-            self._finish(message)
-
-    def refused(self, record: Outgoing, error: KafkaError) -> None:
-        """One record that was not written, or not even taken."""
-        self._failed.append(FailedRecord(record, _failure(record, error).message))
-        self._left -= 1
-        if not self._left:
-            self._finish(None)
-
-    def follow(self, delivery: Delivery) -> None:
-        """One record that went its own way after all; the producer has counted it already."""
-        self._followed += 1
-        self._left -= 1
-        self._many._one_settled(delivery)
-        if not self._left:
-            self._finish(None)
-
-    def _finish(self, message: Any) -> None:
-        own = self.count - self._followed
-        self._producer._chunk_settled(self.size, own, len(self._failed), message)
-        self._many._chunk_settled(own, self._failed)
+def record_of(message: Any) -> Outgoing:
+    return Outgoing(message.topic(), message.value(), message.key())
 
 
-def _failure(record: Outgoing, error: KafkaError) -> DeliveryFailed:
+def failure_of(record: Outgoing, error: KafkaError) -> DeliveryFailed:
     cause = translate(error, f"writing to {record.topic}")
     return DeliveryFailed(cause.message, hint=cause.hint, record=record, **cause.facts)

@@ -1,7 +1,6 @@
 """The producer: safe by default, tuned by profile, nothing dropped silently."""
 
 import contextlib
-import functools
 import itertools
 import logging
 import threading
@@ -16,14 +15,30 @@ from confluent_kafka import Producer as Client
 
 from headrace.clients.admin import SECONDS_TO_SPREAD
 from headrace.clients.connection import Connection, resolve
-from headrace.clients.deliveries import Acknowledged, Chunk, Delivery, Many, Outgoing
+from headrace.clients.deliveries import (
+    Acknowledged,
+    Delivery,
+    DetailedDelivery,
+    FailedRecord,
+    Outgoing,
+    Then,
+    as_bytes,
+)
 from headrace.clients.failures import translate
 from headrace.clients.interceptors import Interceptor, Interceptors
+from headrace.clients.many import MANY_BYTES, Many, ManySender, Pair, are_plain
 from headrace.clients.partitioners import Partitioner, ToPartition
 from headrace.clients.serving import Server
 from headrace.clients.statistics import LatencySample, ProducerCounters, WireStatistics
 from headrace.config.producer_settings import ProducerProfile, producer_settings
-from headrace.errors import BadInput, BufferFull, ConfigError, KafkaFailure, TopicNotFound
+from headrace.errors import (
+    BadInput,
+    BufferFull,
+    ConfigError,
+    DeliveryFailed,
+    KafkaFailure,
+    TopicNotFound,
+)
 from headrace.model import Deadline, Header
 
 if TYPE_CHECKING:
@@ -37,12 +52,11 @@ SECONDS_TO_MEET = 2.0
 SECONDS_TO_TRUST_METADATA = 30.0
 CHUNK_RECORDS = 2_000
 SERVE_EVERY = 100
-# What send_many lets wait in librdkafka's queue; its own limit is twice as high, so that a chunk
-# is taken whole and stays in order.
-MANY_BYTES = 64 << 20
+LATENCIES_OF_ALL = 1_000
+LATENCY_EVERY = 100
 MAX_FAILURES_KEPT = 1_000
-# An aborted transaction takes its records back: wanted, and no failure to complain of.
-_TAKEN_BACK = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+ANY_PARTITION = -1
+_new = object.__new__
 
 
 class Producer:
@@ -82,20 +96,24 @@ class Producer:
             connection = Connection(connection)
         self.connection = connection or resolve()
         self.interceptors = Interceptors(interceptors)
-        self.failures: deque[Delivery] = deque(maxlen=MAX_FAILURES_KEPT)
+        self._untold: deque[tuple[object, FailedRecord]] = deque(maxlen=MAX_FAILURES_KEPT)
+        self._telling = threading.Lock()
         self._key, self._value = key, value
         self._partitioner = partitioner
-        self._looks_at_records = bool(interceptors) or partitioner is not None
+        # Nothing looks at a record between `send` and librdkafka.
+        self._plain = key is None and value is None and partitioner is None and not interceptors
         self._block = block
-        self._acknowledged = self._failed = self._unserved = 0
+        self._acknowledged = self._failed = 0
+        self._sends = itertools.count(1)  # the one counter that many threads may share
         self._latency = LatencySample()
+        self._next_latency = 1
         self._wire = WireStatistics()
         self._partition_counts: dict[str, tuple[int, float]] = {}
         self._max_messages = int(own.get("queue.buffering.max.messages", 100_000))
-        self._many_bytes = 0
-        self._room = threading.Lock()
+        self._many = ManySender(self, self._max_messages)
         self._server = Server()
         self._client = self._make_client(own)
+        self._hand_over = self._client.produce
         self._transactional = "transactional.id" in own
         self._meet(transactional="transactional.id" in own)
         self._server.start(self._client)
@@ -117,28 +135,20 @@ class Producer:
         Raises before anything is sent if the record cannot be right: a value the serde does not
         take, a partition the topic does not have, more bytes than a record may have.
         """
-        if self._value is not None or self._key is not None:
-            value, key = self._encode(topic, value, key)
-        if type(value) is str:
-            value = value.encode()
-        if type(key) is str:
-            key = key.encode()
-        if self._looks_at_records or partition is not None:
-            record = Outgoing(topic, value, key, headers, partition, timestamp)
-            topic, value, key, headers, partition, timestamp = self._prepare(record)
-        delivery = Delivery(self, (topic, value, key, headers, partition, timestamp), on_delivery)
-        try:
-            if not headers and partition is None and timestamp is None:
-                self._client.produce(topic, value, key, on_delivery=delivery)
-            else:
-                self._produce(delivery)
-        except BufferError:
-            self._produce_when_there_is_room(delivery)
-        except KafkaException as error:
-            raise self._refusal(delivery.record, error) from error
-        self._unserved += 1
-        if self._unserved > SERVE_EVERY:
-            self._unserved = 0
+        if self._plain and not headers and partition is None and timestamp is None:
+            delivery = _new(Delivery)  # not Delivery(...): its __init__ would cost a twentieth
+            delivery._producer = self
+            delivery._then = None if on_delivery is None else [on_delivery]
+            delivery._outcome = None
+            try:
+                self._hand_over(topic, value, key, ANY_PARTITION, delivery)
+            except (BufferError, KafkaException, TypeError) as error:
+                self._try_again(Outgoing(topic, value, key), delivery, error)
+        else:
+            delivery = self._send_with_care(
+                Outgoing(topic, value, key, headers, partition, timestamp), on_delivery
+            )
+        if not next(self._sends) % SERVE_EVERY:
             self._server.serve_if_free()
         return delivery
 
@@ -146,34 +156,30 @@ class Producer:
         """The fast path over whole batches: values, `(key, value)` pairs, or `Outgoing` records.
 
         Returns once all are handed over, in order; `result()` waits until all are written.
-        Records with headers, interceptors and partitioners take the slower way, one by one.
+        Records with headers, partition or timestamp take the slower way, one by one, and so do all
+        with interceptors or a partitioner.
         """
-        many = Many(topic, self._server)
         one_by_one = bool(self.interceptors) or self._partitioner is not None
-        source = iter(records)
-        chunk = max(1, min(chunk, self._max_messages))  # a chunk must fit whole
-        while part := list(itertools.islice(source, chunk)):
-            batch = None if one_by_one else self._messages(topic, part)
-            if batch is None:
-                self._send_each(topic, part, many)
-            else:
-                self._send_chunk(topic, batch, many)
-        many._close()
-        return many
+        return self._many.send(topic, records, chunk, one_by_one=one_by_one)
 
     def flush(self, timeout: float = FLUSH_SECONDS) -> int:
         """Send now what lingers and wait for it; returns how many records are still pending."""
         deadline = Deadline(timeout)
-        while len(self._client) and not deadline.expired:
+        while self.pending and not deadline.expired:
             self._server.flush(deadline.remaining(at_most=0.1))
-        return len(self._client)
+        return self.pending
 
     def close(self, timeout: float = FLUSH_SECONDS) -> None:
         """Wait for what is on its way, and raise if a record is not known to be written."""
         pending = self.flush(timeout)
         self._server.stop()
-        if self.failures:
-            raise self.failures[0].failure()
+        if failures := self.failures:
+            raise DeliveryFailed(
+                f"{self._failed:,} of {self.sent:,} records were not written, "
+                f"the first: {failures[0].reason}",
+                hint="they are in `producer.failures`, to be sent again",
+                record=failures[0].record,
+            )
         if pending:
             raise KafkaFailure(
                 f"{pending:,} records had no acknowledgement within {timeout:g} s",
@@ -202,6 +208,14 @@ class Producer:
         self._in_doubt(self._client.commit_transaction, timeout)
 
     @property
+    def failures(self) -> list[FailedRecord]:
+        """Records that were not written and nobody was told of, the last thousand at most.
+
+        Told is who waited with `result()` or `await`, or gave `on_delivery`.
+        """
+        return [failed for _source, failed in tuple(self._untold)]
+
+    @property
     def acknowledged(self) -> int:
         return self._acknowledged
 
@@ -211,7 +225,12 @@ class Producer:
 
     @property
     def sent(self) -> int:
-        return self._acknowledged + self._failed + len(self._client)
+        alone = int(repr(self._sends).removeprefix("count(").removesuffix(")")) - 1
+        return alone + self._many.sent
+
+    @property
+    def pending(self) -> int:
+        return max(0, self.sent - self._acknowledged - self._failed)
 
     def counters(self, *, fresh: bool = False) -> ProducerCounters:
         """What this producer has done; `fresh` waits for the next statistics (about 2 s)."""
@@ -222,7 +241,7 @@ class Producer:
             sent=self.sent,
             acknowledged=self._acknowledged,
             failed=self._failed,
-            pending=len(self._client),
+            pending=self.pending,
             latency_p50_ms=self._latency.percentile(50),
             latency_p95_ms=self._latency.percentile(95),
             latency_p99_ms=self._latency.percentile(99),
@@ -278,6 +297,13 @@ class Producer:
 
     # --- one record ---
 
+    def _encode_pairs(self, topic: str, pairs: Sequence[Pair]) -> Sequence[Pair] | None:
+        """Keys and values as librdkafka takes them; None if one of them is of no such type."""
+        if self._value is not None or self._key is not None:
+            encoded = (self._encode(topic, value, key) for key, value in pairs)
+            pairs = [(key, value) for value, key in encoded]
+        return pairs if are_plain(pairs) else None
+
     def _encode(self, topic: str, value: Any, key: Any) -> tuple[Any, Any]:
         from headrace.serde import Field
 
@@ -287,16 +313,30 @@ class Producer:
             key = self._key.encode(key, Field(topic, "key"))
         return value, key
 
-    def _prepare(self, record: Outgoing) -> Outgoing:
-        """What interceptors and partitioners make of a record."""
+    def _send_with_care(
+        self, record: Outgoing, on_delivery: Callable[[Delivery], None] | None
+    ) -> Delivery:
+        """The way of a record that serdes, interceptors or a partitioner look at."""
+        value, key = record.value, record.key
+        if self._value is not None or self._key is not None:
+            value, key = self._encode(record.topic, value, key)
+        record = record._replace(value=as_bytes(value), key=as_bytes(key))
+        then: list[Then] = []
         if self.interceptors:
             record = self.interceptors.before_send(record)
+            then.append(self.interceptors.on_outcome)
         if record.partition is not None or self._partitioner is not None:
             record = self._place(record)
-        return record
+        if on_delivery is not None:
+            then.append(on_delivery)
+        delivery = DetailedDelivery(self, then or None, record)
+        try:
+            self._produce(record, delivery)
+        except (BufferError, KafkaException, TypeError) as error:
+            self._try_again(record, delivery, error)
+        return delivery
 
-    def _produce(self, delivery: Delivery) -> None:
-        record = delivery.record
+    def _produce(self, record: Outgoing, delivery: Delivery) -> None:
         more: dict[str, Any] = {}
         if record.headers:
             more["headers"] = list(record.headers)
@@ -306,17 +346,21 @@ class Producer:
             more["timestamp"] = record.timestamp
         self._client.produce(record.topic, record.value, record.key, on_delivery=delivery, **more)
 
-    def _produce_when_there_is_room(self, delivery: Delivery) -> None:
+    def _try_again(self, record: Outgoing, delivery: Delivery, refused: Exception) -> None:
+        """Wait for room in the buffer; any other refusal is final."""
+        record = record._replace(value=as_bytes(record.value), key=as_bytes(record.key))
+        if not isinstance(refused, BufferError):
+            raise self._refusal(record, refused) from refused
         started = time.monotonic()
         deadline = Deadline(self._block)
         while not deadline.expired:
             self._server.serve(deadline.remaining(at_most=0.01))
             with contextlib.suppress(BufferError):
-                return self._produce(delivery)
-        raise self._buffer_full(time.monotonic() - started, record=delivery.record)
+                return self._produce(record, delivery)
+        raise self._buffer_full(time.monotonic() - started, record=record)
 
     def _buffer_full(self, seconds: float, **facts: Any) -> BufferFull:
-        pending = len(self._client)
+        pending = self.pending
         return BufferFull(
             f"the send buffer has been full for {seconds:.1f} s: {pending:,} records wait, "
             f"{self._max_messages:,} is the most",
@@ -326,7 +370,14 @@ class Producer:
             **facts,
         )
 
-    def _refusal(self, record: Outgoing, error: KafkaException) -> Exception:
+    def _refusal(self, record: Outgoing, error: Exception) -> Exception:
+        if not isinstance(error, KafkaException):
+            return BadInput(
+                f"a record to {record.topic} has parts of the wrong type: {error}",
+                hint="key and value are bytes, text or None, unless the producer has serdes for "
+                "them: Producer(value=hr.Json()); headers are (name, bytes) pairs",
+                record=record,
+            )
         if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
             size = len(record.value or b"") + len(record.key or b"")
             return BadInput(
@@ -379,95 +430,38 @@ class Producer:
             f"there is no topic {topic}", hint=f"make it: headrace topic create {topic}"
         )
 
-    # --- many records ---
-
-    def _messages(self, topic: str, part: Sequence[Any]) -> list[dict[str, Any]] | None:
-        """What produce_batch takes; None if it cannot take these records."""
-        if self._value is not None or self._key is not None:
-            return [self._message(topic, record) for record in part]
-        first = part[0]
-        if type(first) is tuple and len(first) == 2:
-            return [{"key": key, "value": value} for key, value in part]
-        if isinstance(first, Outgoing):
-            if any(record.headers or record.partition is not None for record in part):
-                return None
-            return [
-                {"key": r.key, "value": r.value}
-                if r.timestamp is None
-                else {"key": r.key, "value": r.value, "timestamp": r.timestamp}
-                for r in part
-            ]
-        return [{"value": value} for value in part]
-
-    def _message(self, topic: str, record: Any) -> dict[str, Any]:
-        key, value = record if type(record) is tuple and len(record) == 2 else (None, record)
-        value, key = self._encode(topic, value, key)
-        return {"key": _bytes(key), "value": _bytes(value)}
-
-    def _send_each(self, topic: str, part: Sequence[Any], many: Many) -> None:
-        for record in part:
-            many.sent += 1
-            if isinstance(record, Outgoing):
-                self.send(*record._replace(topic=topic), on_delivery=many._one_settled)
-            elif type(record) is tuple and len(record) == 2:
-                self.send(topic, record[1], record[0], on_delivery=many._one_settled)
-            else:
-                self.send(topic, record, on_delivery=many._one_settled)
-
-    def _send_chunk(self, topic: str, batch: list[dict[str, Any]], many: Many) -> None:
-        size = sum(len(m["value"] or b"") + len(m.get("key") or b"") for m in batch)
-        self._wait_for_room(len(batch), size, many)
-        chunk = Chunk(self, many, len(batch), size)
-        many.sent += len(batch)
-        taken = self._client.produce_batch(topic, batch, on_delivery=chunk)
-        if taken < len(batch):
-            self._settle_refused(topic, batch, chunk)
-        self._server.serve_if_free()
-
-    def _wait_for_room(self, count: int, size: int, many: Many) -> None:
-        started = time.monotonic()
-        while not self._take_room(count, size):
-            waited = time.monotonic() - started
-            if waited > self._block:
-                raise self._buffer_full(waited, handed_over=many.sent)
-            self._server.serve(0.01)
-
-    def _take_room(self, count: int, size: int) -> bool:
-        with self._room:
-            fits = self._many_bytes + size <= MANY_BYTES or not self._many_bytes
-            if not fits or len(self._client) + count > self._max_messages:
-                return False
-            self._many_bytes += size
-            return True
-
-    def _settle_refused(self, topic: str, batch: list[dict[str, Any]], chunk: Chunk) -> None:
-        """Records that produce_batch did not take: those without room are sent one by one."""
-        for message in batch:
-            error = message.get("_error")
-            if error is None:
-                continue
-            record = Outgoing(topic, _bytes(message["value"]), _bytes(message.get("key")))
-            if error.code() == KafkaError._QUEUE_FULL:
-                self._produce_when_there_is_room(Delivery(self, record, chunk.follow))
-            else:
-                self._server.later(functools.partial(chunk.refused, record, error))
-
     # --- outcomes: called by whoever serves, one thread at a time ---
 
-    def _record_failure(self, delivery: Delivery, error: KafkaError) -> None:
+    def _note_failure(self, delivery: Delivery) -> None:
         self._failed += 1
-        if error.code() not in _TAKEN_BACK:
-            self.failures.append(delivery)
+        if not delivery.caller_listens and (failed := delivery.failed_record):
+            self._remember(delivery, [failed])
 
-    def _chunk_settled(self, size: int, count: int, failed: int, message: Any) -> None:
+    def _remember(self, source: object, failed: Sequence[FailedRecord]) -> None:
+        """Failures to raise when the producer is closed, unless the caller is told before."""
+        if failed:
+            with self._telling:
+                self._untold.extend((source, one) for one in failed if not one.taken_back)
+
+    def _was_told(self, source: object) -> None:
+        with self._telling:
+            kept = [entry for entry in self._untold if entry[0] is not source]
+            self._untold.clear()
+            self._untold.extend(kept)
+
+    def _note_latency(self, message: Any) -> None:
+        """Every record's latency at first, then a sample: asking costs a tenth of sending."""
+        self._latency.add(message.latency() or 0.0)
+        every = 1 if self._acknowledged < LATENCIES_OF_ALL else LATENCY_EVERY
+        self._next_latency = self._acknowledged + every
+
+    def _chunk_settled(self, count: int, failed: int, message: Any) -> None:
         self._acknowledged += count - failed
         self._failed += failed
         if message is not None:
             self._latency.add(message.latency() or 0.0)
-        with self._room:
-            self._many_bytes -= size
 
-    def _call_back(self, callback: Callable[[Delivery], None], delivery: Delivery) -> None:
+    def _call_back(self, callback: Then, delivery: Delivery) -> None:
         """A user's callback that raises must not stop the thread that serves all others."""
         try:
             callback(delivery)
@@ -483,10 +477,6 @@ class Producer:
                 hint="make the producer anew with the same transactional id, and send again what "
                 "is not in the topic",
             ) from error
-
-
-def _bytes(value: Any) -> Any:
-    return value.encode() if type(value) is str else value
 
 
 def _text(error: Exception) -> str:

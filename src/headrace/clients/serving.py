@@ -4,7 +4,8 @@ librdkafka hands out delivery reports to whoever polls it. A background thread t
 would fight the sending thread for the interpreter, and halve its speed. So:
 
 - The sending thread polls between records, without waiting.
-- A background thread looks after a producer that nobody uses, every 20 ms.
+- A background thread looks after a producer that nobody uses, every 20 ms; while a sending thread
+  serves, it only looks every 100 ms whether that is still so.
 - When somebody waits for a delivery, the background thread polls attentively: it blocks in
   librdkafka and wakes with the report.
 
@@ -21,6 +22,7 @@ from typing import Any
 
 ATTENTION_SECONDS = 1.0
 IDLE_SECONDS = 0.02
+BUSY_SECONDS = 0.1
 
 
 class Server:
@@ -33,6 +35,8 @@ class Server:
         self._attend_until = 0.0
         self._wake = threading.Event()
         self._closed = False
+        self._rounds = 0  # of serving, by whomever
+        self._pause = IDLE_SECONDS
         self._thread: threading.Thread | None = None
 
     def start(self, client: Any) -> None:
@@ -81,15 +85,20 @@ class Server:
         if time.monotonic() < self._attend_until:
             self.serve(0.05)
         else:
+            seen = self._rounds
             self._wake.clear()
-            self._wake.wait(IDLE_SECONDS)
-            self.serve_if_free()
+            self._wake.wait(self._pause)
+            busy = self._rounds != seen  # a sender serves, and needs no rival for the interpreter
+            if not busy:
+                self.serve_if_free()
+            self._pause = BUSY_SECONDS if busy else IDLE_SECONDS
         return not self._closed
 
     def _poll_and_release(self, seconds: float) -> None:
         try:
             self._client.poll(seconds)
             self._run_later()
+            self._rounds += 1
         finally:
             self._serving.release()
 

@@ -1,0 +1,254 @@
+"""Many records at once: whole chunks to librdkafka, one callback for each chunk."""
+
+import functools
+import itertools
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError
+
+from headrace.clients.deliveries import (
+    WAIT_SECONDS,
+    Delivery,
+    DetailedDelivery,
+    FailedRecord,
+    Outgoing,
+    as_bytes,
+    record_of,
+)
+from headrace.clients.serving import ATTENTION_SECONDS
+from headrace.errors import BufferFull, DeliveryFailed, KafkaFailure
+from headrace.model import Deadline
+
+if TYPE_CHECKING:
+    from headrace.clients.producer import Producer
+
+# What send_many lets wait in librdkafka's queue; its own limit is twice as high, so that a chunk
+# is taken whole and stays in order.
+MANY_BYTES = 64 << 20
+Pair = tuple[Any, Any]
+_PLAIN = {bytes, str, type(None)}
+
+
+class Many:
+    """The fate of all records of one `send_many`."""
+
+    def __init__(self, producer: "Producer", topic: str) -> None:
+        self.topic = topic
+        self._producer = producer
+        self.sent = 0
+        self.failed: list[FailedRecord] = []
+        self._settled = 0
+        self._complete = False
+        self._done = threading.Event()
+
+    @property
+    def done(self) -> bool:
+        return self._complete and self._settled == self.sent
+
+    @property
+    def acknowledged(self) -> int:
+        return self._settled - len(self.failed)
+
+    def result(self, timeout: float = WAIT_SECONDS) -> int:
+        """Wait for all; returns how many were written, or raises with the failed ones in hand."""
+        deadline = Deadline(timeout)
+        while not self.done and not deadline.expired:
+            self._producer._server.attend()
+            self._done.wait(deadline.remaining(at_most=ATTENTION_SECONDS / 2))
+        if not self.done:
+            raise KafkaFailure(
+                f"{self.sent - self._settled:,} of {self.sent:,} records to {self.topic} had no "
+                f"acknowledgement within {timeout:g} s",
+                hint="they may still be written; wait longer, or look with `headrace status`",
+            )
+        if self.failed:
+            self._producer._was_told(self)
+            raise DeliveryFailed(
+                f"{len(self.failed):,} of {self.sent:,} records were not written to {self.topic}, "
+                f"the first: {self.failed[0].reason}",
+                hint="they are in `error.facts['failed']`, to be sent again",
+                failed=self.failed,
+            )
+        return self.sent
+
+    def _close(self) -> None:
+        """No more records will come."""
+        self._complete = True
+        if self.done:
+            self._done.set()
+
+    def _one_settled(self, delivery: Delivery) -> None:
+        failed = delivery.failed_record
+        self._chunk_settled(1, [failed] if failed else [])
+
+    def _chunk_settled(self, count: int, failed: Sequence[FailedRecord]) -> None:
+        self.failed.extend(failed)
+        self._producer._remember(self, failed)
+        self._settled += count
+        if self.done:
+            self._done.set()
+
+
+class Chunk:
+    """The callback shared by all records of one call of produce_batch.
+
+    Only the thread that serves the producer changes it, so it needs no lock: what the sending
+    thread has to tell (a record that was not even taken) is handed over to that thread.
+    """
+
+    __slots__ = ("_failed", "_followed", "_left", "_many", "_sender", "count", "size")
+
+    def __init__(self, sender: "ManySender", many: Many, count: int, size: int) -> None:
+        self._sender = sender
+        self._many = many
+        self._left = count
+        self._failed: list[FailedRecord] = []
+        self._followed = 0
+        self.count = count
+        self.size = size
+
+    def __call__(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None:
+            self.refused(record_of(message), error)
+            return
+        self._left -= 1
+        if not self._left:
+            self._finish(message)
+
+    def refused(self, record: Outgoing, error: KafkaError) -> None:
+        """One record that was not written, or not even taken."""
+        self._failed.append(FailedRecord.by(error, record))
+        self._left -= 1
+        if not self._left:
+            self._finish(None)
+
+    def follow(self, delivery: Delivery) -> None:
+        """One record that went its own way after all; the producer has counted it already."""
+        self._followed += 1
+        self._left -= 1
+        self._many._one_settled(delivery)
+        if not self._left:
+            self._finish(None)
+
+    def _finish(self, message: Any) -> None:
+        own = self.count - self._followed
+        self._sender.give_room_back(self.size)
+        self._sender.producer._chunk_settled(own, len(self._failed), message)
+        self._many._chunk_settled(own, self._failed)
+
+
+class ManySender:
+    """Hands chunks to librdkafka whole, as there is room for them."""
+
+    def __init__(self, producer: "Producer", max_records: int) -> None:
+        self.producer = producer
+        self.sent = 0
+        self._max_records = max_records
+        self._bytes = 0
+        self._room = threading.Lock()
+
+    def send(self, topic: str, records: Iterable[Any], chunk: int, *, one_by_one: bool) -> Many:
+        many = Many(self.producer, topic)
+        source = iter(records)
+        chunk = max(1, min(chunk, self._max_records))  # a chunk must fit whole
+        while part := list(itertools.islice(source, chunk)):
+            pairs = None if one_by_one else pairs_of(part)
+            if pairs is not None and (pairs := self.producer._encode_pairs(topic, pairs)):
+                self._send_chunk(topic, pairs, many)
+            else:
+                self._send_each(topic, part, many)
+        many._close()
+        return many
+
+    def give_room_back(self, size: int) -> None:
+        with self._room:
+            self._bytes -= size
+
+    def _send_each(self, topic: str, part: Sequence[Any], many: Many) -> None:
+        for record in part:
+            if isinstance(record, Outgoing):
+                outgoing = record._replace(topic=topic)
+            elif type(record) is tuple and len(record) == 2:
+                outgoing = Outgoing(topic, record[1], record[0])
+            else:
+                outgoing = Outgoing(topic, record)
+            self.producer.send(*outgoing, on_delivery=many._one_settled)
+            many.sent += 1
+
+    def _send_chunk(self, topic: str, pairs: Sequence[Pair], many: Many) -> None:
+        size = sum(map(len, filter(None, itertools.chain.from_iterable(pairs))))
+        self._wait_for_room(len(pairs), size, many)
+        chunk = Chunk(self, many, len(pairs), size)
+        batch = [{"key": key, "value": value} for key, value in pairs]
+        many.sent += len(batch)
+        taken = self.producer._client.produce_batch(topic, batch, on_delivery=chunk)
+        if taken < len(batch):
+            self._settle_refused(topic, batch, chunk)
+        self.producer._server.serve_if_free()
+
+    def _wait_for_room(self, count: int, size: int, many: Many) -> None:
+        started = time.monotonic()
+        while not self._take_room(count, size):
+            waited = time.monotonic() - started
+            if waited > self.producer._block:
+                raise self.producer._buffer_full(waited, handed_over=many.sent)
+            self.producer._server.serve(0.01)
+
+    def _take_room(self, count: int, size: int) -> bool:
+        with self._room:
+            fits = self._bytes + size <= MANY_BYTES or not self._bytes
+            if not fits or len(self.producer._client) + count > self._max_records:
+                return False
+            self._bytes += size
+            self.sent += count
+            return True
+
+    def _settle_refused(self, topic: str, batch: list[dict[str, Any]], chunk: Chunk) -> None:
+        """Records that produce_batch did not take: those without room are sent one by one."""
+        full: BufferFull | None = None
+        for message in batch:
+            error = message.get("_error")
+            if error is None:
+                continue
+            record = Outgoing(topic, as_bytes(message["value"]), as_bytes(message["key"]))
+            if error.code() == KafkaError._QUEUE_FULL and full is None:
+                full = self._send_alone(record, chunk)
+                if full is None:
+                    continue
+            self.producer._server.later(functools.partial(chunk.refused, record, error))
+        if full is not None:
+            raise full
+
+    def _send_alone(self, record: Outgoing, chunk: Chunk) -> BufferFull | None:
+        delivery = DetailedDelivery(self.producer, [chunk.follow], record)
+        try:
+            self.producer._try_again(record, delivery, BufferError())
+        except BufferFull as full:
+            return full
+        return None
+
+
+def pairs_of(part: Sequence[Any]) -> Sequence[Pair] | None:
+    """Keys and values, if these records are nothing else and all of one kind; else None.
+
+    >>> pairs_of([(b"k", b"v")]), pairs_of([b"v", "w"])
+    ([(b'k', b'v')], [(None, b'v'), (None, 'w')])
+    """
+    kinds = set(map(type, part))
+    if kinds == {Outgoing}:
+        if any(r.headers or r.partition is not None or r.timestamp is not None for r in part):
+            return None  # produce_batch takes no headers, and no report repeats the others
+        return [(record.key, record.value) for record in part]
+    if kinds == {tuple}:
+        return part if set(map(len, part)) == {2} else None
+    if tuple in kinds or Outgoing in kinds:
+        return None
+    return [(None, value) for value in part]
+
+
+def are_plain(pairs: Sequence[Pair]) -> bool:
+    """Whether librdkafka takes these keys and values as they are."""
+    return _PLAIN.issuperset(map(type, itertools.chain.from_iterable(pairs)))
