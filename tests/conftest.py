@@ -4,6 +4,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from headrace.local import LocalCluster
 from support.cli import Cli
 from support.home import Home
 from support.processes import SESSION_VARIABLE, kill, servers_of_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -59,3 +63,13 @@ def make_group(admin: Admin) -> Iterator[Callable[[], str]]:
     known = set(admin.group_names()) if made else set()
     for name in known.intersection(made):
         admin.delete_group(name)
+
+
+@pytest.fixture(scope="session")
+def spark() -> "Iterator[SparkSession]":
+    """One Spark session for all tests that need one."""
+    from headrace.spark import session
+
+    made = session(config={"spark.driver.memory": "1g"})
+    yield made
+    made.stop()

@@ -1,6 +1,6 @@
 """Writes the lock files of src/headrace/local/locks anew: coordinates, SHA-256, bytes.
 
-    python tools/lock_jars.py [kafka] [registry]
+    python tools/lock_jars.py [kafka] [registry] [spark]
 
 For maintainers, who change a version in ROOTS and need Maven on the PATH for this one step: Maven
 itself resolves the closure, because other resolvers settle version conflicts differently.
@@ -25,8 +25,19 @@ ROOTS = {
         "org.apache.logging.log4j:log4j-slf4j-impl:2.25.3",
     ],
     "registry": ["io.apicurio:apicurio-registry-app:3.3.3:all@tar.gz"],
+    # For PySpark 4.2.0, which brings everything else. The token provider and spark-avro lag
+    # behind: these are the newest releases there are, and they work with 4.2.0.
+    "spark": [
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+        "org.apache.kafka:kafka-clients:3.9.1",
+        "org.apache.commons:commons-pool2:2.12.1",
+        "org.apache.spark:spark-avro_2.13:4.1.1",
+        "io.delta:delta-spark_4.2_2.13:4.4.0",
+        "io.delta:delta-storage:4.4.0",
+    ],
 }
-ALONE = {"registry"}  # these bring their dependencies inside
+ALONE = {"registry", "spark"}  # without what they depend on: it is inside, or Spark has it
 
 POM = """<project>
 <modelVersion>4.0.0</modelVersion>

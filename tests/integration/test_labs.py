@@ -12,6 +12,8 @@ from support.cli import Cli
 from support.home import Home
 from support.waiting import eventually
 
+QUICK = ("many-consumers", "read-offsets", "interceptor", "partitioning", "region-partitioner")
+
 
 @pytest.fixture
 def stage(kafka_cluster: LocalCluster) -> Stage:
@@ -37,7 +39,7 @@ def test_hello_holds_on_a_cluster_of_its_own(home: Home) -> None:
 def test_the_quick_labs_hold_and_leave_no_topics(kafka_cluster: LocalCluster, admin: Admin) -> None:
     """Labs that hurt nobody hold on the session's cluster too, which is then as it was before."""
     before = set(admin.topic_names())
-    for name in ("many-consumers", "read-offsets"):
+    for name in QUICK:
         stage = Stage(Connection(kafka_cluster.bootstrap), kafka_cluster, Silent())
         result = run_lab(get_lab(name), stage)
         assert result.held, result.to_json()

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.clients.statistics import LatencySample, WireStatistics
+from headrace.clients.statistics import LatencySample, ProducerCounters, WireStatistics
 
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=2000))
@@ -54,3 +54,40 @@ def test_batches_are_added_up_and_totals_replaced():
 
 def test_waiting_for_the_next_statistics_ends_when_none_come():
     assert WireStatistics().wait_for_next(0.01) is False
+
+
+def counters(acknowledged, size, batches, wire, taken_at):
+    return ProducerCounters(
+        sent=acknowledged,
+        acknowledged=acknowledged,
+        failed=0,
+        pending=0,
+        latency_p50_ms=None,
+        latency_p95_ms=None,
+        latency_p99_ms=None,
+        latency_max_ms=None,
+        bytes=size,
+        batches=batches,
+        records_per_batch=None,
+        bytes_on_the_wire=wire,
+        request_latency_ms=2.5,
+        taken_at=taken_at,
+    )
+
+
+def test_rates_are_of_the_time_between_two_looks():
+    rates = counters(1100, 260_000, 12, 140_000, 13.0).since(counters(100, 10_000, 2, 40_000, 11.0))
+    assert rates.to_json() == {
+        "seconds": 2.0,
+        "records_per_second": 500.0,
+        "bytes_per_second": 125_000.0,
+        "bytes_per_batch": 25_000.0,
+        "compression_rate": 0.4,
+        "request_latency_ms": 2.5,
+    }
+
+
+def test_rates_of_no_time_and_no_records_are_unknown():
+    now = counters(100, 10_000, 2, 40_000, 11.0)
+    rates = now.since(now)
+    assert (rates.records_per_second, rates.bytes_per_batch, rates.compression_rate) == (None,) * 3

@@ -5,7 +5,19 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli import bench, cluster, consume, demo, doctor, group, lab, produce, schema, topic
+from headrace.cli import (
+    bench,
+    cluster,
+    consume,
+    demo,
+    doctor,
+    generate,
+    group,
+    lab,
+    produce,
+    schema,
+    topic,
+)
 from headrace.cli.session import session
 from headrace.errors import HeadraceError
 
@@ -24,6 +36,7 @@ app.add_typer(group.app, name="group")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.add_typer(schema.app, name="schema")
+app.add_typer(generate.app, name="generate")
 app.add_typer(lab.app, name="lab")
 app.add_typer(bench.app, name="bench")
 app.command("demo")(demo.demo)

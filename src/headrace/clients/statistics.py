@@ -1,7 +1,8 @@
 """What a producer has done: counts of its own, and what librdkafka tells once a second."""
 
 import threading
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import orjson
@@ -29,6 +30,43 @@ class ProducerCounters:
     batches: int
     records_per_batch: float | None
     bytes_on_the_wire: int
+    request_latency_ms: float | None
+    taken_at: float = field(default_factory=time.monotonic)
+
+    def since(self, earlier: "ProducerCounters") -> "ProducerRates":
+        """How fast, and how well batched and compressed, since an earlier look."""
+        seconds = self.taken_at - earlier.taken_at
+        records = self.acknowledged - earlier.acknowledged
+        given = self.bytes - earlier.bytes
+        batches = self.batches - earlier.batches
+        wire = self.bytes_on_the_wire - earlier.bytes_on_the_wire
+        return ProducerRates(
+            seconds=round(seconds, 3),
+            records_per_second=round(records / seconds, 1) if seconds > 0 else None,
+            bytes_per_second=round(given / seconds, 1) if seconds > 0 else None,
+            bytes_per_batch=round(given / batches, 1) if batches else None,
+            compression_rate=round(wire / given, 4) if given else None,
+            request_latency_ms=self.request_latency_ms,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class ProducerRates:
+    """A producer between two looks at its counters.
+
+    Bytes are those of keys and values. `compression_rate` is bytes on the wire for each of them,
+    requests and all: below 1, compression saves more than framing adds. `request_latency_ms` is
+    the mean of the last interval that had requests.
+    """
+
+    seconds: float
+    records_per_second: float | None
+    bytes_per_second: float | None
+    bytes_per_batch: float | None
+    compression_rate: float | None
     request_latency_ms: float | None
 
     def to_json(self) -> dict[str, Any]:

@@ -45,6 +45,7 @@ def broker_properties(spec: ClusterSpec, broker: BrokerSpec, data: Path) -> dict
         # Retention is looked at every few seconds, so that a short one can be watched.
         "log.initial.task.delay.ms": 1000,
         "log.retention.check.interval.ms": 2000,
+        "log.cleaner.backoff.ms": 2000,
     }
 
 

@@ -1,0 +1,148 @@
+"""Which pieces of which jobs are in Kafka: a compacted topic, written with the rows themselves.
+
+An entry's key is the job and the piece; its value says how many rows of the piece are done, and
+their digest. Entries are written in the transaction of the rows, so an entry that a reader of
+committed records sees is the truth.
+"""
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from headrace.clients import Admin, Connection
+from headrace.clients.failures import translate
+from headrace.clients.partitioners import murmur2_partition
+from headrace.errors import KafkaFailure, TopicExists, TopicNotFound
+from headrace.model import Deadline
+
+LEDGER_TOPIC = "headrace.ledger"
+LEDGER_PARTITIONS = 8
+SECONDS_TO_SETTLE = 120.0
+SECONDS_TO_ANSWER = 30.0
+_BATCH = 1000
+
+
+class Entry(NamedTuple):
+    """How much of a piece is done. `rows` and `digest` are of what was sent so far."""
+
+    rows: int
+    digest: int
+    complete: bool
+    per_topic: Mapping[str, int]
+    facts: Mapping[str, Any] = {}
+
+    def to_bytes(self) -> bytes:
+        return orjson.dumps(self._asdict())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Entry":
+        return cls(**orjson.loads(data))
+
+
+def entry_key(job: str, piece: str) -> bytes:
+    """The key of a piece's entry. A job's name may hold anything; the piece comes last.
+
+    >>> entry_key("load/2019", "7")
+    b'["load/2019","7"]'
+    """
+    return orjson.dumps([job, piece])
+
+
+def ledger_partition(job: str, count: int) -> int:
+    """All entries of a job are in one partition."""
+    return murmur2_partition(job.encode(), count)
+
+
+def ensure_ledger(connection: Connection, topic: str = LEDGER_TOPIC) -> int:
+    """Make the ledger's topic if there is none; returns how many partitions it has."""
+    admin = Admin(connection)
+    with contextlib.suppress(TopicNotFound):
+        return len(admin.topic(topic).partitions)
+    with contextlib.suppress(TopicExists):  # another job was faster
+        admin.create_topic(topic, LEDGER_PARTITIONS, None, {"cleanup.policy": "compact"})
+    return len(admin.topic(topic).partitions)
+
+
+class Ledger:
+    """Reads one job's entries, further and further."""
+
+    def __init__(
+        self, settings: Mapping[str, Any], job: str, partitions: int, topic: str = LEDGER_TOPIC
+    ) -> None:
+        self._job = job
+        self._settings = dict(settings)
+        self._place = TopicPartition(topic, ledger_partition(job, partitions), 0)
+        self.topic = topic
+        self.partition = self._place.partition
+        self.entries: dict[str, Entry] = {}
+
+    def catch_up(self) -> None:
+        """Read every entry that was written before this call, and whose outcome is settled.
+
+        Raises if a transaction that wrote before this call stays open for too long.
+        """
+        end = self._end()
+        if self._place.offset >= end:
+            return
+        consumer = self._consumer("read_committed")
+        try:
+            consumer.assign([self._place])
+            deadline = Deadline(SECONDS_TO_SETTLE)
+            while self._place.offset < end:
+                if deadline.expired:
+                    raise KafkaFailure(
+                        f"an open transaction in {self.topic} has hidden what follows it for "
+                        f"{SECONDS_TO_SETTLE:.0f} s",
+                        hint="it ends by itself after its timeout; then run this again",
+                    )
+                self._take(consumer.consume(_BATCH, timeout=deadline.remaining(at_most=0.2)))
+        except KafkaException as error:
+            raise translate(error, f"reading {self.topic}") from error
+        finally:
+            consumer.close()
+
+    def _end(self) -> int:
+        """Where the partition ends now, with what is written but not yet committed."""
+        consumer = self._consumer("read_uncommitted")
+        try:
+            _, end = consumer.get_watermark_offsets(self._place, timeout=SECONDS_TO_ANSWER)
+        except KafkaException as error:
+            raise translate(error, f"reading {self.topic}") from error
+        finally:
+            consumer.close()
+        return int(end)
+
+    def _consumer(self, isolation: str) -> Consumer:
+        own = {
+            "group.id": "headrace-ledger",  # never joined: partitions are assigned by hand
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "fetch.wait.max.ms": 50,
+        }
+        return Consumer(self._settings | own)
+
+    def _take(self, messages: Iterable[Any]) -> None:
+        for message in messages:
+            error = message.error()
+            if error is None:
+                self._note(message.key(), message.value())
+                self._place.offset = message.offset() + 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                # The end of what is settled; markers of transactions count too.
+                self._place.offset = max(self._place.offset, message.offset())
+            elif not error.retriable():
+                raise translate(error, f"reading {self.topic}")
+
+    def _note(self, key: bytes | None, value: bytes | None) -> None:
+        job, piece = orjson.loads(key or b"[null,null]")
+        if job != self._job:
+            return
+        if value is None:
+            self.entries.pop(piece, None)
+        else:
+            self.entries[piece] = Entry.from_bytes(value)

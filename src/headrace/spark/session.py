@@ -1,0 +1,127 @@
+"""A Spark session with the jars of the lock, the right Java and Headrace's sink.
+
+Spark finds its jars by path: nothing is resolved when a session starts, and nothing but what the
+lock names is loaded. Without a master it runs in this process's shadow on all cores, and gives a
+task that fails three more attempts, as a cluster would.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.config import Places
+from headrace.errors import BadInput, ConfigError
+from headrace.local.artifacts import Store, read_lock
+from headrace.local.java import spark_java
+from headrace.observe import Progress, Silent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL_MASTER = "local[*,4]"
+MASTER_VARIABLE = "HEADRACE_SPARK_MASTER"
+_MARK = "spark.headrace.session"
+
+
+def session(
+    app: str = "headrace",
+    *,
+    master: str | None = None,
+    config: Mapping[str, str] | None = None,
+    places: Places | None = None,
+    progress: Progress | None = None,
+) -> "SparkSession":
+    """The Spark session of this process, made if there is none.
+
+    `master` is a Spark master's address; else HEADRACE_SPARK_MASTER, else all cores of this
+    machine. `config` holds any of Spark's own settings, which stand over Headrace's.
+    """
+    builder_class = _import_spark()
+    active = builder_class.getActiveSession()
+    if active is not None:
+        return _checked(active)
+    places = places or Places.from_environment()
+    master = master or os.environ.get(MASTER_VARIABLE) or LOCAL_MASTER
+    jars = Store(places.cache, progress=progress).fetch(read_lock("spark"), "jars for Spark")
+    os.environ["JAVA_HOME"] = str(spark_java(places.cache).home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # a setting alone is not always heeded
+    (progress or Silent()).step(f"starting Spark on {master}")
+    builder = builder_class.builder.appName(app).master(master)
+    for name, value in (_settings(jars, master) | dict(config or {})).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    _register(spark)
+    if not master.startswith("local"):
+        _ship_package(spark)
+    return spark
+
+
+def _import_spark() -> "type[SparkSession]":
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ConfigError(
+            f"PySpark is not installed ({error})", hint="pip install 'headrace[spark]'"
+        ) from error
+    return SparkSession
+
+
+def _checked(active: "SparkSession") -> "SparkSession":
+    if active.conf.get(_MARK, None) is None:
+        raise BadInput(
+            "a Spark session without Headrace's jars is already running in this process",
+            hint="stop it, or make it with headrace.spark.session() in the first place",
+        )
+    return active
+
+
+def _settings(jars: list[Path], master: str) -> dict[str, str]:
+    cores = str(os.cpu_count() or 1)
+    quiet = resources.files("headrace.spark").joinpath("log4j2.properties")
+    settings = {
+        _MARK: "true",
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet}",
+    }
+    if master.startswith("local"):
+        settings |= {
+            "spark.driver.memory": "2g",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": cores,
+            "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
+        }
+    return settings
+
+
+def _register(spark: "SparkSession") -> None:
+    from headrace.spark.sink import KafkaSink
+
+    spark.dataSource.register(KafkaSink)
+
+
+def _ship_package(spark: "SparkSession") -> None:
+    """Send this package to the executors; what it depends on must be installed there."""
+    package = Path(str(resources.files("headrace")))
+    folder = Path(tempfile.mkdtemp(prefix="headrace-"))
+    archive = folder / "headrace.zip"
+    try:
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as target:
+            for path in sorted(package.rglob("*")):
+                if path.is_file() and "__pycache__" not in path.parts:
+                    target.write(path, Path("headrace") / path.relative_to(package))
+        spark.sparkContext.addPyFile(str(archive))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
