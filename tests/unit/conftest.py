@@ -62,7 +62,7 @@ class RecordingProgress:
     def step(self, text: str) -> None:
         self.steps.append(text)
 
-    def begin(self, what: str, total: int) -> None:
+    def begin(self, what: str, total: int, unit: str = "bytes") -> None:
         self.totals.append(total)
 
     def advance(self, amount: int) -> None:

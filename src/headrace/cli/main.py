@@ -13,6 +13,7 @@ from headrace.cli import (
     doctor,
     generate,
     group,
+    ingest,
     lab,
     produce,
     schema,
@@ -35,6 +36,7 @@ app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
+app.command("ingest")(ingest.ingest)
 app.add_typer(schema.app, name="schema")
 app.add_typer(generate.app, name="generate")
 app.add_typer(lab.app, name="lab")

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
-    from rich.progress import TaskID
+    from rich.progress import ProgressColumn, TaskID
+
+    from headrace.observe.progress import Unit
 
 
 class TerminalProgress:
@@ -36,11 +38,12 @@ class TerminalProgress:
     def warn(self, text: str) -> None:
         self._write(f"warning: {text}")
 
-    def begin(self, what: str, total: int) -> None:
+    def begin(self, what: str, total: int, unit: "Unit" = "bytes") -> None:
         self._total, self._done, self._told = total, 0, 0
-        self.step(f"{what} ({total / 1e6:,.0f} MB)")
+        amount = f"{total / 1e6:,.0f} MB" if unit == "bytes" else f"{total:,} {unit}"
+        self.step(f"{what} ({amount})")
         if sys.stderr.isatty():
-            self._bar = _make_bar()
+            self._bar = _make_bar(unit)
             self._task = self._bar.add_task("", total=total)
             self._bar.start()
 
@@ -65,17 +68,31 @@ class TerminalProgress:
         sys.stderr.flush()
 
 
-def _make_bar() -> "Bar":
+def _make_bar(unit: "Unit") -> "Bar":
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.progress import Progress as Bar
 
+    counted = (DownloadColumn(), TransferSpeedColumn()) if unit == "bytes" else (_rate(unit),)
     return Bar(
         "  ",
         BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
+        *counted,
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
     )
+
+
+def _rate(unit: str) -> "ProgressColumn":
+    from rich.progress import ProgressColumn, Task
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        """How many of how many, and how fast."""
+
+        def render(self, task: "Task") -> Text:
+            speed = f"{task.speed:,.0f} {unit}/s" if task.speed else ""
+            return Text(f"{task.completed:,.0f} of {task.total or 0:,.0f} {unit}  {speed}")
+
+    return Rate()

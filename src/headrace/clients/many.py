@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # is taken whole and stays in order.
 MANY_BYTES = 64 << 20
 Pair = tuple[Any, Any]
-_PLAIN = {bytes, str, type(None)}
+SAMPLE = 20
 
 
 class Many:
@@ -135,7 +135,7 @@ class Chunk:
 
     def _finish(self, message: Any) -> None:
         own = self.count - self._followed
-        self._sender.give_room_back(self.size)
+        self._sender.chunk_settled(self.size)
         self._sender.producer._chunk_settled(own, len(self._failed), message)
         self._many._chunk_settled(own, self._failed)
 
@@ -156,16 +156,19 @@ class ManySender:
         chunk = max(1, min(chunk, self._max_records))  # a chunk must fit whole
         while part := list(itertools.islice(source, chunk)):
             pairs = None if one_by_one else pairs_of(part)
-            if pairs is not None and (pairs := self.producer._encode_pairs(topic, pairs)):
-                self._send_chunk(topic, pairs, many)
-            else:
+            if pairs is None or not self._send_chunk(topic, pairs, many):
                 self._send_each(topic, part, many)
         many._close()
         return many
 
-    def give_room_back(self, size: int) -> None:
+    def chunk_settled(self, size: int) -> None:
         with self._room:
             self._bytes -= size
+
+    def _give_room_back(self, count: int, size: int) -> None:
+        with self._room:
+            self._bytes -= size
+            self.sent -= count
 
     def _send_each(self, topic: str, part: Sequence[Any], many: Many) -> None:
         for record in part:
@@ -178,16 +181,23 @@ class ManySender:
             self.producer.send(*outgoing, on_delivery=many._one_settled)
             many.sent += 1
 
-    def _send_chunk(self, topic: str, pairs: Sequence[Pair], many: Many) -> None:
-        size = sum(map(len, filter(None, itertools.chain.from_iterable(pairs))))
+    def _send_chunk(self, topic: str, pairs: Sequence[Pair], many: Many) -> bool:
+        """Hand a chunk over whole; False if librdkafka does not take one of its types."""
+        pairs = self.producer._encode_pairs(topic, pairs)
+        size = _about_bytes(pairs)
         self._wait_for_room(len(pairs), size, many)
         chunk = Chunk(self, many, len(pairs), size)
         batch = [{"key": key, "value": value} for key, value in pairs]
+        try:
+            taken = self.producer._client.produce_batch(topic, batch, on_delivery=chunk)
+        except TypeError:  # it looks at all records before it takes the first
+            self._give_room_back(len(pairs), size)
+            return False
         many.sent += len(batch)
-        taken = self.producer._client.produce_batch(topic, batch, on_delivery=chunk)
         if taken < len(batch):
             self._settle_refused(topic, batch, chunk)
         self.producer._server.serve_if_free()
+        return True
 
     def _wait_for_room(self, count: int, size: int, many: Many) -> None:
         started = time.monotonic()
@@ -249,6 +259,8 @@ def pairs_of(part: Sequence[Any]) -> Sequence[Pair] | None:
     return [(None, value) for value in part]
 
 
-def are_plain(pairs: Sequence[Pair]) -> bool:
-    """Whether librdkafka takes these keys and values as they are."""
-    return _PLAIN.issuperset(map(type, itertools.chain.from_iterable(pairs)))
+def _about_bytes(pairs: Sequence[Pair]) -> int:
+    """The size of a chunk, from a sample: librdkafka has the last word on what fits."""
+    sample = pairs[:: max(1, len(pairs) // SAMPLE)]
+    sizes = (len(part) for pair in sample for part in pair if isinstance(part, bytes | str))
+    return sum(sizes) * len(pairs) // len(sample)

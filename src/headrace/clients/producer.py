@@ -26,7 +26,7 @@ from headrace.clients.deliveries import (
 )
 from headrace.clients.failures import translate
 from headrace.clients.interceptors import Interceptor, Interceptors
-from headrace.clients.many import MANY_BYTES, Many, ManySender, Pair, are_plain
+from headrace.clients.many import MANY_BYTES, Many, ManySender, Pair
 from headrace.clients.partitioners import Partitioner, ToPartition
 from headrace.clients.serving import Server
 from headrace.clients.statistics import LatencySample, ProducerCounters, WireStatistics
@@ -50,7 +50,7 @@ FLUSH_SECONDS = 60.0
 BLOCK_SECONDS = 60.0
 SECONDS_TO_MEET = 2.0
 SECONDS_TO_TRUST_METADATA = 30.0
-CHUNK_RECORDS = 2_000
+CHUNK_RECORDS = 5_000
 SERVE_EVERY = 100
 LATENCIES_OF_ALL = 1_000
 LATENCY_EVERY = 100
@@ -297,12 +297,11 @@ class Producer:
 
     # --- one record ---
 
-    def _encode_pairs(self, topic: str, pairs: Sequence[Pair]) -> Sequence[Pair] | None:
-        """Keys and values as librdkafka takes them; None if one of them is of no such type."""
-        if self._value is not None or self._key is not None:
-            encoded = (self._encode(topic, value, key) for key, value in pairs)
-            pairs = [(key, value) for value, key in encoded]
-        return pairs if are_plain(pairs) else None
+    def _encode_pairs(self, topic: str, pairs: Sequence[Pair]) -> Sequence[Pair]:
+        if self._value is None and self._key is None:
+            return pairs
+        encoded = (self._encode(topic, value, key) for key, value in pairs)
+        return [(key, value) for value, key in encoded]
 
     def _encode(self, topic: str, value: Any, key: Any) -> tuple[Any, Any]:
         from headrace.serde import Field

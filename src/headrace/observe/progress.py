@@ -3,7 +3,9 @@
 Library code calls a `Progress`; the command line draws it, tests and services stay silent.
 """
 
-from typing import Protocol
+from typing import Literal, Protocol
+
+Unit = Literal["bytes", "rows"]
 
 
 class Progress(Protocol):
@@ -12,11 +14,11 @@ class Progress(Protocol):
     def step(self, text: str) -> None:
         """A new step begins: one line, present tense."""
 
-    def begin(self, what: str, total: int) -> None:
-        """A countable piece of work begins: `total` bytes."""
+    def begin(self, what: str, total: int, unit: Unit = "bytes") -> None:
+        """A countable piece of work begins: `total` bytes, or rows."""
 
     def advance(self, amount: int) -> None:
-        """So many more bytes are done."""
+        """So many more are done."""
 
     def end(self) -> None:
         """The countable piece of work is over."""
@@ -31,7 +33,7 @@ class Silent:
     def step(self, text: str) -> None:
         pass
 
-    def begin(self, what: str, total: int) -> None:
+    def begin(self, what: str, total: int, unit: Unit = "bytes") -> None:
         pass
 
     def advance(self, amount: int) -> None:

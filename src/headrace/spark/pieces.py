@@ -34,6 +34,7 @@ class Target:
     ledger_partitions: int
     part_bytes: int = PART_BYTES
     part_seconds: float = PART_SECONDS
+    limit: tuple[str, float] | None = None  # a topic, and the greatest share of rows it may get
 
     def ledger(self) -> Ledger:
         plain = {k: v for k, v in self.settings.items() if k in _SHARED or k.startswith(_SECURITY)}
@@ -162,9 +163,22 @@ class _Writing:
             size += len(row.value or b"") + len(row.key or b"")
             if not self._rows % SERVE_EVERY:
                 poll(0)
+                self._check_limit()
                 if size > self._target.part_bytes or time.monotonic() > until:
                     return False
+        self._check_limit()
         return True
+
+    def _check_limit(self) -> None:
+        if self._target.limit is None:
+            return
+        topic, share = self._target.limit
+        if self._per_topic[topic] > share * self._rows:
+            raise BadInput(
+                f"{self._per_topic[topic]:,} of the first {self._rows:,} rows of piece "
+                f"{self._piece} are for {topic}, more than {share:.0%}: nothing of it is sent",
+                hint="look at the input; a higher limit lets it pass",
+            )
 
     def _count(self, row: KafkaRow) -> None:
         self._rows += 1

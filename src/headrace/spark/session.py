@@ -107,9 +107,11 @@ def _settings(jars: list[Path], master: str) -> dict[str, str]:
 
 
 def _register(spark: "SparkSession") -> None:
+    from headrace.spark.ingest.source import FilesSource
     from headrace.spark.sink import KafkaSink
 
     spark.dataSource.register(KafkaSink)
+    spark.dataSource.register(FilesSource)
 
 
 def _ship_package(spark: "SparkSession") -> None:

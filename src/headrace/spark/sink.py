@@ -5,7 +5,9 @@
 
 Columns: key, value, headers, topic, partition, timestamp, piece; only value is needed. Options:
 `topic` for rows without one; `job`, the name under which a batch that failed is run again;
-`bootstrap` and `kafka.*` for the cluster, else the one that Headrace would take anyway.
+`bootstrap` and `kafka.*` for the cluster, else the one that Headrace would take anyway;
+`limitTopic` and `limitShare`, the greatest share of a piece's rows that may go to a topic (of dead
+letters): a piece with more is not written, and fails.
 """
 
 import itertools
@@ -34,7 +36,10 @@ from headrace.spark.rows import check_columns, pieces_of, rows_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-OPTIONS = ("topic", "job", "bootstrap", "profile", "partbytes", "partseconds")
+OPTIONS = (
+    *("topic", "job", "bootstrap", "profile"),
+    *("partbytes", "partseconds", "limittopic", "limitshare"),
+)
 _OF_SPARK = ("checkpointlocation", "path", "queryname")
 _KAFKA = "kafka."
 
@@ -214,8 +219,10 @@ def _limits(options: Mapping[str, str]) -> dict[str, Any]:
             limits["part_bytes"] = int(given)
         if given := options.get("partSeconds"):
             limits["part_seconds"] = float(given)
+        if given := options.get("limitTopic"):
+            limits["limit"] = (given, float(options.get("limitShare", "1")))
     except ValueError as error:
         raise ConfigError(
-            f"partBytes and partSeconds are numbers: {error}", hint="leave them out"
+            f"partBytes, partSeconds and limitShare are numbers: {error}", hint="leave them out"
         ) from error
     return limits

@@ -1,0 +1,1 @@
+"""Files to Kafka: planned by content, read in chunks, sent exactly once."""

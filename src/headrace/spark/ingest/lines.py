@@ -1,0 +1,208 @@
+"""A chunk's bytes as rows: lines split into columns, each with its number, bad ones with a reason.
+
+The columns stay text here; Spark gives them their types. Whole columns are handled at a time:
+only lines with quotes, and lines that are not UTF-8, are looked at one by one.
+"""
+
+import csv
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.spark.ingest.chunks import ROW_LINES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_LINES = 20_000
+MAX_ROW_BYTES = 900_000  # a broker takes a megabyte, with key, headers and all
+SHOWN_BYTES = 64_000  # of a row that is too large, as dead letter
+
+
+class Line(NamedTuple):
+    """A row as it stands in the file: one line, or several if a quote spans them."""
+
+    number: int
+    raw: bytes
+    reason: str | None = None
+
+
+class Bad(NamedTuple):
+    """A row that cannot be split into columns."""
+
+    number: int
+    raw: bytes
+    reason: str
+
+
+def lines_of(data: bytes, first_line: int, *, mid_line: bool, width: int) -> Iterator[Line]:
+    """The rows of a chunk. Blank lines are no rows."""
+    parts = data.split(b"\n")
+    if not parts[-1]:
+        parts.pop()
+    at = 0
+    while at < len(parts):
+        raw = parts[at]
+        span, reason = 1, None
+        if at == 0 and mid_line:
+            reason = "continues a line that was taken before it was complete"
+        elif b'"' in raw and raw.count(b'"') % 2:
+            span, reason = _quoted_span(parts, at, width)
+            raw = b"\n".join(parts[at : at + span])
+        raw = raw.removesuffix(b"\r")
+        if raw:
+            yield Line(first_line + at, raw, reason)
+        at += span
+
+
+def _quoted_span(parts: Sequence[bytes], at: int, width: int) -> tuple[int, str]:
+    """How many lines a row has whose quote does not end on its first line."""
+    quotes = 0
+    for end in range(at, min(at + ROW_LINES, len(parts))):
+        quotes += parts[end].count(b'"')
+        if end > at and quotes % 2 == 0:
+            joined = b"\n".join(parts[at : end + 1]).decode("utf-8", "replace")
+            if len(next(csv.reader([joined]))) == width or _columns(joined) == width:
+                return end - at + 1, "has a line end within quotes"
+            break
+    return 1, "has a quote that does not end"
+
+
+def _columns(text: str) -> int:
+    """The number of columns of text that may hold line ends within quotes."""
+    return len(next(csv.reader(text.splitlines(keepends=True))))
+
+
+def split(data: bytes, first_line: int, width: int, *, mid_line: bool = False) -> "Split":
+    """All rows of a chunk: those with `width` columns, and the bad ones."""
+    good: list[tuple[int, bytes]] = []
+    quoted: list[tuple[int, bytes, list[str]]] = []
+    bad: list[Bad] = []
+    if b'"' not in data and not mid_line and b"\r" not in data:
+        parts = data.split(b"\n")
+        if not parts[-1]:
+            parts.pop()
+        good = [(n, raw) for n, raw in enumerate(parts, first_line) if raw]
+    else:
+        for number, raw, reason in lines_of(data, first_line, mid_line=mid_line, width=width):
+            if reason is not None:
+                bad.append(Bad(number, raw, reason))
+            elif b'"' in raw:
+                _split_quoted(number, raw, width, quoted, bad)
+            else:
+                good.append((number, raw))
+    return Split(good, quoted, bad)
+
+
+def _split_quoted(
+    number: int, raw: bytes, width: int, quoted: list[tuple[int, bytes, list[str]]], bad: list[Bad]
+) -> None:
+    try:
+        columns = next(csv.reader([raw.decode()], strict=True))
+    except UnicodeDecodeError as error:
+        bad.append(Bad(number, raw, _not_utf8(error)))
+    except csv.Error as error:
+        bad.append(Bad(number, raw, f"has wrong quotes: {error}"))
+    else:
+        if len(columns) == width:
+            quoted.append((number, raw, columns))
+        else:
+            bad.append(Bad(number, raw, _wrong_width(len(columns), width)))
+
+
+class Split(NamedTuple):
+    """A chunk's rows, sorted by how they must be read on."""
+
+    good: list[tuple[int, bytes]]
+    quoted: list[tuple[int, bytes, list[str]]]
+    bad: list[Bad]
+
+    def batches(self, width: int) -> "Iterator[pa.RecordBatch]":
+        """Arrow batches of columns line, raw, reason and the file's own, c0 to cN."""
+        bad = list(self.bad)
+        for start in range(0, len(self.good), BATCH_LINES):
+            batch = _fast_batch(self.good[start : start + BATCH_LINES], width, bad)
+            if batch.num_rows:
+                yield batch
+        if self.quoted:
+            numbers, raws, columns = zip(*self.quoted, strict=True)
+            yield _batch(numbers, raws, None, [list(c) for c in zip(*columns, strict=True)])
+        for start in range(0, len(bad), BATCH_LINES):
+            yield _bad_batch(bad[start : start + BATCH_LINES], width)
+
+
+def _fast_batch(rows: Sequence[tuple[int, bytes]], width: int, bad: list[Bad]) -> "pa.RecordBatch":
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = _without_odd_rows(rows, bad)
+    numbers = [number for number, _ in rows]
+    texts = pa.array([raw for _, raw in rows], pa.binary()).cast(pa.string())
+    parts = pc.split_pattern(texts, ",")
+    fits = pc.equal(pc.list_value_length(parts), width)
+    if pc.all(fits).as_py() is False:
+        lengths = pc.list_value_length(parts).to_pylist()
+        bad.extend(
+            Bad(number, raw, _wrong_width(length, width))
+            for (number, raw), length in zip(rows, lengths, strict=True)
+            if length != width
+        )
+        parts, texts = parts.filter(fits), texts.filter(fits)
+        numbers = [n for n, length in zip(numbers, lengths, strict=True) if length == width]
+    columns = [pc.list_element(parts, index) for index in range(width)] if len(parts) else None
+    return _batch(numbers, texts.cast(pa.binary()), None, columns or [[]] * width)
+
+
+def _without_odd_rows(
+    rows: Sequence[tuple[int, bytes]], bad: list[Bad]
+) -> Sequence[tuple[int, bytes]]:
+    """Leave out what is too large or not UTF-8, with the reason."""
+    try:
+        whole = b"\n".join(raw for _, raw in rows)
+        whole.decode()
+        if len(whole) < MAX_ROW_BYTES or max(map(len, (raw for _, raw in rows))) <= MAX_ROW_BYTES:
+            return rows
+    except UnicodeDecodeError:
+        pass
+    kept = []
+    for number, raw in rows:
+        if len(raw) > MAX_ROW_BYTES:
+            reason = f"has {len(raw):,} bytes, more than {MAX_ROW_BYTES:,}"
+            bad.append(Bad(number, raw[:SHOWN_BYTES], reason))
+            continue
+        try:
+            raw.decode()
+        except UnicodeDecodeError as error:
+            bad.append(Bad(number, raw, _not_utf8(error)))
+        else:
+            kept.append((number, raw))
+    return kept
+
+
+def _batch(numbers: Any, raws: Any, reasons: Any, columns: Sequence[Any]) -> "pa.RecordBatch":
+    import pyarrow as pa
+
+    count = len(numbers)
+    arrays = [
+        pa.array(numbers, pa.int64()),
+        raws if isinstance(raws, pa.Array) else pa.array(raws, pa.binary()),
+        pa.nulls(count, pa.string()) if reasons is None else pa.array(reasons, pa.string()),
+        *(c if isinstance(c, pa.Array) else pa.array(c, pa.string()) for c in columns),
+    ]
+    names = ["line", "raw", "reason", *(f"c{index}" for index in range(len(columns)))]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _bad_batch(bad: Sequence[Bad], width: int) -> "pa.RecordBatch":
+    import pyarrow as pa
+
+    numbers, raws, reasons = zip(*bad, strict=True)
+    shown = [raw if len(raw) <= MAX_ROW_BYTES else raw[:SHOWN_BYTES] for raw in raws]
+    return _batch(numbers, shown, reasons, [pa.nulls(len(bad), pa.string())] * width)
+
+
+def _not_utf8(error: UnicodeDecodeError) -> str:
+    return f"is not UTF-8: byte 0x{error.object[error.start]:02x} at position {error.start}"
+
+
+def _wrong_width(found: int, width: int) -> str:
+    return f"has {found} columns, not {width}"
