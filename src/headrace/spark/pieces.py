@@ -1,6 +1,7 @@
 """Writes one piece to Kafka, exactly once. The protocol is in DESIGN.md, by the same numbers."""
 
 import contextlib
+import itertools
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,12 +11,10 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 
 from headrace.clients.failures import translate
-from headrace.errors import BadInput, KafkaFailure
-from headrace.model import Deadline
+from headrace.errors import BadInput
+from headrace.spark.batches import Batch, add_digests
 from headrace.spark.ledger import Entry, Ledger, entry_key
-from headrace.spark.rows import KafkaRow, add_digest, digest_of
 
-SERVE_EVERY = 2_000
 PART_BYTES = 256 << 20
 PART_SECONDS = 120.0
 # Twice what a part may take and then some; brokers allow 15 minutes unless told otherwise.
@@ -59,7 +58,7 @@ class Done:
 def write_piece(
     target: Target,
     piece: str,
-    rows: Iterable[KafkaRow],
+    batches: Iterable[Batch],
     *,
     transactional_id: str,
     forget: str | None = None,
@@ -70,7 +69,7 @@ def write_piece(
     ledger.catch_up()
     writing = _Writing(target, producer, ledger, piece, ledger.entries.get(piece), forget)
     try:
-        return writing.run(iter(rows))
+        return writing.run(iter(batches))
     except KafkaException as error:
         raise translate(error, f"writing piece {piece} of {target.job}") from error
     finally:
@@ -109,21 +108,26 @@ class _Writing:
         self._digest = 0
         self._per_topic: Counter[str] = Counter()
 
-    def run(self, rows: Iterator[KafkaRow]) -> Done:
+    def run(self, batches: Iterator[Batch]) -> Done:
         if self._known is not None:
-            self._skip_what_is_done(rows, self._known)
+            batches = self._skip_what_is_done(batches, self._known)
             if self._known.complete:
                 return Done(self._piece, self._rows, self._known.per_topic, sent_before=True)
         complete = False
         while not complete:
-            complete = self._write_part(rows)
+            complete = self._write_part(batches)
         return Done(self._piece, self._rows, dict(self._per_topic), sent_before=False)
 
-    def _skip_what_is_done(self, rows: Iterator[KafkaRow], known: Entry) -> None:
+    def _skip_what_is_done(self, batches: Iterator[Batch], known: Entry) -> Iterator[Batch]:
         """Count and digest the rows that an earlier attempt sent: they must be the same."""
-        for row in rows:
-            self._count(row)
-            if self._rows == known.rows and not known.complete:
+        rest: Iterator[Batch] = iter(())
+        for batch in batches:
+            left = known.rows - self._rows
+            if known.complete or len(batch) <= left:
+                self._count(batch)
+            else:
+                self._count(batch.part(0, left))
+                rest = iter([batch.part(left)])
                 break
         if (self._rows, self._digest) != (known.rows, known.digest):
             raise BadInput(
@@ -133,12 +137,13 @@ class _Writing:
                 "partitions, or write the batch to files first and send those",
                 piece=self._piece,
             )
+        return itertools.chain(rest, batches)
 
-    def _write_part(self, rows: Iterator[KafkaRow]) -> bool:
+    def _write_part(self, batches: Iterator[Batch]) -> bool:
         """One transaction; True if the piece is complete with it."""
         self._producer.begin_transaction()
         try:
-            complete = self._send_rows(rows)
+            complete = self._send_rows(batches)
             self._send_entry(complete)
         except BaseException:
             with contextlib.suppress(KafkaException):
@@ -147,27 +152,34 @@ class _Writing:
         self._commit()
         return complete
 
-    def _send_rows(self, rows: Iterator[KafkaRow]) -> bool:
+    def _send_rows(self, batches: Iterator[Batch]) -> bool:
         """Send until the piece or the part is full; True if the piece ended."""
-        produce, poll = self._producer.produce, self._producer.poll
         until = time.monotonic() + self._target.part_seconds
         size = 0
-        for row in rows:
-            self._count(row)
-            topic, value, key, partition, timestamp, headers = row
-            try:
-                # By position, with no callback: the commit fails if a record could not be written.
-                produce(topic, value, key, partition, None, None, timestamp, headers)
-            except BufferError:
-                self._produce_when_there_is_room(row)
-            size += len(row.value or b"") + len(row.key or b"")
-            if not self._rows % SERVE_EVERY:
-                poll(0)
-                self._check_limit()
-                if size > self._target.part_bytes or time.monotonic() > until:
-                    return False
-        self._check_limit()
+        for batch in batches:
+            self._count(batch)
+            self._check_limit()
+            self._send_batch(batch)
+            size += batch.size
+            if size > self._target.part_bytes or time.monotonic() > until:
+                return False
         return True
+
+    def _send_batch(self, batch: Batch) -> None:
+        produce = self._producer.produce
+        for topic, value, key, partition, timestamp, headers in batch:
+            while True:
+                try:
+                    # By position, without a callback: the commit fails if a record was not written.
+                    produce(topic, value, key, partition, None, None, timestamp, headers)
+                    break
+                except BufferError:
+                    self._wait_for_room()
+        self._producer.poll(0)
+
+    def _wait_for_room(self) -> None:
+        """Until there is some; if there never is, the transaction's time runs out and it fails."""
+        self._producer.poll(0.05)
 
     def _check_limit(self) -> None:
         if self._target.limit is None:
@@ -180,23 +192,10 @@ class _Writing:
                 hint="look at the input; a higher limit lets it pass",
             )
 
-    def _count(self, row: KafkaRow) -> None:
-        self._rows += 1
-        self._digest = add_digest(self._digest, digest_of(row))
-        self._per_topic[row.topic] += 1
-
-    def _produce_when_there_is_room(self, row: KafkaRow) -> None:
-        topic, value, key, partition, timestamp, headers = row
-        deadline = Deadline(TRANSACTION_SECONDS)
-        while not deadline.expired:
-            self._producer.poll(0.05)
-            with contextlib.suppress(BufferError):
-                self._producer.produce(topic, value, key, partition, None, None, timestamp, headers)
-                return
-        raise KafkaFailure(
-            f"the send buffer has been full for {TRANSACTION_SECONDS:.0f} s",
-            hint="is the cluster reachable and fast enough?",
-        )
+    def _count(self, batch: Batch) -> None:
+        self._rows += len(batch)
+        self._digest = add_digests(self._digest, batch.digest)
+        self._per_topic += batch.per_topic
 
     def _send_entry(self, complete: bool) -> None:
         """The last record of a transaction: the ledger has it open for a moment only."""

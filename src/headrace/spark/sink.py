@@ -29,9 +29,10 @@ from pyspark.sql.types import StructType
 from headrace.clients import Connection, resolve
 from headrace.config.producer_settings import PROFILES, producer_settings
 from headrace.errors import BadInput, ConfigError
+from headrace.spark.batches import Batch
 from headrace.spark.ledger import ensure_ledger
 from headrace.spark.pieces import Done, Target, write_piece
-from headrace.spark.rows import check_columns, pieces_of, rows_of
+from headrace.spark.rows import check_columns, pieces_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,13 +99,12 @@ class Plan:
     def _write(
         self, piece: str | None, batches: Iterable["pa.RecordBatch"], place: "Place"
     ) -> Done:
-        rows = itertools.chain.from_iterable(rows_of(batch, self.topic) for batch in batches)
         target = place.target(self.target)
         name = str(place.partition) if piece is None else piece
         return write_piece(
             target,
             place.entry(name),
-            rows,
+            (Batch.of(batch, self.topic) for batch in batches),
             transactional_id=f"headrace/{target.job}/{name}",
             forget=place.outdated_entry(name),
         )
