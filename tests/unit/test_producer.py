@@ -4,7 +4,7 @@ import pytest
 
 import headrace as hr
 from headrace.clients import Interceptor, Outgoing
-from headrace.clients.many import pairs_of
+from headrace.clients.many import Chunk, Many, pairs_of
 from headrace.errors import BadInput, DeliveryFailed
 
 NOBODY = "127.0.0.1:1"
@@ -128,3 +128,63 @@ def test_only_records_of_keys_and_values_go_in_chunks():
     assert pairs_of([Outgoing("t", b"v", partition=0)]) is None
     assert pairs_of([(b"k", b"v", b"w")]) is None
     assert pairs_of([b"v", (b"k", b"v")]) is None
+
+
+class Report:
+    """A delivery report of librdkafka."""
+
+    def __init__(self, value, offset):
+        self._value, self._offset = value, offset
+
+    def value(self):
+        return self._value
+
+    def offset(self):
+        return self._offset
+
+    def key(self):
+        return None
+
+    def topic(self):
+        return "t"
+
+    def latency(self):
+        return 0.1
+
+    def error(self):
+        return None
+
+
+def test_a_report_without_an_offset_is_a_failure(hopeless):
+    """librdkafka counts records as written that a broker refused; no broker told their offset."""
+    producer = hopeless()
+    stored, refused = producer.send("t", "a"), producer.send("t", "b")
+    stored(None, Report(b"a", 0))
+    refused(None, Report(b"b", None))
+    assert (stored.failed, refused.failed) == (False, True)
+    assert "no broker said where" in refused.reason
+    assert refused.record.value == b"b"
+    assert (producer.acknowledged, producer.failed) == (1, 1)
+    assert [failed.record.value for failed in producer.failures] == [b"b"]
+
+
+def test_so_is_one_of_many(hopeless):
+    producer = hopeless()
+    many = Many(producer, "t")
+    many.sent = 2
+    chunk = Chunk(producer._many, many, 2, 2)
+    chunk(None, Report(b"a", 0))
+    chunk(None, Report(b"b", None))
+    many._close()
+    with pytest.raises(DeliveryFailed, match="1 of 2"):
+        many.result(1)
+    assert [failed.record.value for failed in many.failed] == [b"b"]
+
+
+def test_with_acks_0_nobody_tells_an_offset(monkeypatch):
+    monkeypatch.setattr("headrace.clients.producer.SECONDS_TO_MEET", 0.01)
+    settings = {"acks": 0, "enable.idempotence": False, "message.timeout.ms": 100}
+    producer = hr.Producer(NOBODY, settings)
+    delivery = producer.send("t", "a")
+    delivery(None, Report(b"a", None))
+    assert not delivery.failed

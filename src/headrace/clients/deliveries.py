@@ -75,6 +75,9 @@ class Delivery:
     def __call__(self, error: KafkaError | None, message: Any) -> None:
         """librdkafka's callback, on the thread that serves the producer."""
         producer = self._producer
+        if error is None and message.offset() is None and producer._wants_offsets:
+            message = Unplaced(message)
+            error = message.error()
         self._outcome = message
         if error is None:
             producer._acknowledged = count = producer._acknowledged + 1
@@ -184,6 +187,24 @@ class DetailedDelivery(Delivery):
     @property
     def caller_listens(self) -> bool:
         return bool(self._then) and self._then != [self._producer.interceptors.on_outcome]
+
+
+class Unplaced:
+    """A report of success that does not say where: the record may not be stored.
+
+    When a broker refuses the first batches of a new idempotent producer and then takes a later
+    one, librdkafka counts the refused ones as written. They are not. No broker has told their
+    offset, and by that they are known.
+    """
+
+    def __init__(self, message: Any) -> None:
+        self._message = message
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._message, name)
+
+    def error(self) -> KafkaError:
+        return KafkaError(KafkaError._INCONSISTENT, "counted as written, but no broker said where")
 
 
 class FailedRecord(NamedTuple):

@@ -15,6 +15,7 @@ from headrace.clients.deliveries import (
     DetailedDelivery,
     FailedRecord,
     Outgoing,
+    Unplaced,
     as_bytes,
     record_of,
 )
@@ -111,6 +112,8 @@ class Chunk:
         self.size = size
 
     def __call__(self, error: KafkaError | None, message: Any) -> None:
+        if error is None and message.offset() is None and self._sender.producer._wants_offsets:
+            error = Unplaced(message).error()
         if error is not None:
             self.refused(record_of(message), error)
             return

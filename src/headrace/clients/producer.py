@@ -103,6 +103,7 @@ class Producer:
         # Nothing looks at a record between `send` and librdkafka.
         self._plain = key is None and value is None and partitioner is None and not interceptors
         self._block = block
+        self._wants_offsets = str(own.get("acks", "all")) != "0"  # with acks=0 nobody tells any
         self._acknowledged = self._failed = 0
         self._sends = itertools.count(1)  # the one counter that many threads may share
         self._latency = LatencySample()
@@ -110,6 +111,7 @@ class Producer:
         self._wire = WireStatistics()
         self._partition_counts: dict[str, tuple[int, float]] = {}
         self._max_messages = int(own.get("queue.buffering.max.messages", 100_000))
+        self._max_kbytes = int(own.get("queue.buffering.max.kbytes", 2 * MANY_BYTES // 1024))
         self._many = ManySender(self, self._max_messages)
         self._server = Server()
         self._client = self._make_client(own)
@@ -274,7 +276,7 @@ class Producer:
 
     def _make_client(self, own: dict[str, Any]) -> Client:
         limits = {
-            "queue.buffering.max.kbytes": 2 * MANY_BYTES // 1024,
+            "queue.buffering.max.kbytes": self._max_kbytes,
             "stats_cb": self._wire.update,
         }
         try:
@@ -362,7 +364,7 @@ class Producer:
         pending = self.pending
         return BufferFull(
             f"the send buffer has been full for {seconds:.1f} s: {pending:,} records wait, "
-            f"{self._max_messages:,} is the most",
+            f"{self._max_messages:,} or {self._max_kbytes:,} KB is the most",
             hint="is the cluster reachable and fast enough? `headrace status` tells; "
             "the record is still yours",
             pending=pending,
