@@ -17,7 +17,7 @@ import headrace as hr
 from headrace.clients import Connection
 from headrace.errors import BadInput, HeadraceError, KafkaFailure
 from headrace.spark import ledger as ledger_module
-from headrace.spark.batches import ANY_PARTITION, NOW, Batch, add_digests
+from headrace.spark.batches import ANY_PARTITION, NOW, Batch
 from headrace.spark.ledger import Entry, Ledger, ensure_ledger, entry_key
 from headrace.spark.pieces import Target, write_piece
 
@@ -266,18 +266,6 @@ def test_a_cluster_that_is_not_there_is_a_clear_error(target):
     with pytest.raises(HeadraceError, match="transactional id"):
         write(nobody, [])
     monkey.undo()
-
-
-@given(st.lists(st.tuples(st.binary(max_size=9), st.none() | st.binary(max_size=9))), st.data())
-def test_a_digest_depends_neither_on_the_order_nor_on_the_batches(pairs, data):
-    def digest(some):
-        return batch("t", [value for value, _ in some], [key for _, key in some]).digest
-
-    at = data.draw(st.integers(0, len(pairs)))
-    whole = batch("t", [value for value, _ in pairs], [key for _, key in pairs])
-    assert digest(data.draw(st.permutations(pairs))) == whole.digest
-    assert add_digests(whole.part(0, at).digest, whole.part(at).digest) == whole.digest
-    assert len(whole.part(0, at)) == at
 
 
 @given(st.text(), st.text(max_size=20))

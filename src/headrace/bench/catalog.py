@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from headrace.bench import producer, startup
+from headrace.bench import ingest, producer, startup
 from headrace.bench.measurement import Measurement
 from headrace.errors import BadInput
 from headrace.local.spec import KAFKA_VERSION
@@ -17,6 +17,7 @@ from headrace.observe import Progress
 BENCHMARKS: dict[str, tuple[str, Callable[[Progress], Measurement]]] = {
     "startup": (startup.QUESTION, startup.measure),
     "producer": (producer.QUESTION, producer.measure),
+    "ingest": (ingest.QUESTION, ingest.measure),
 }
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from headrace.errors import BadInput
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -38,7 +40,7 @@ class Batch:
             return found
 
         return cls(
-            topics=column("topic", lambda c: c.to_pylist(), topic),
+            topics=column("topic", lambda c: _topics(c, topic), topic),
             values=column("value", _bytes, None),
             keys=column("key", _bytes, None),
             partitions=column("partition", lambda c: _filled(c, ANY_PARTITION), ANY_PARTITION),
@@ -71,9 +73,9 @@ class Batch:
     @property
     def digest(self) -> int:
         """A number for the rows' content: a sum over rows, whatever their order."""
-        values = sum(map(crc32, filter(None, self.values)))
-        keys = sum(map(crc32, filter(None, self.keys)))
-        return (values + 3 * keys) & _DIGEST_BITS
+        rows = sum(map(crc32, _no_nulls(self.values), map(crc32, _no_nulls(self.keys))))
+        topics = sum(crc32(topic.encode()) * count for topic, count in self.per_topic.items())
+        return (rows + topics) & _DIGEST_BITS
 
 
 def add_digests(one: int, other: int) -> int:
@@ -102,8 +104,28 @@ def _milliseconds(column: Any) -> Sequence[int]:
 
 def _headers(column: Any) -> Sequence[Headers | None]:
     """Taken apart as whole columns: a dictionary per header is slow."""
+    import pyarrow.compute as pc
+
     inner = column.flatten()
-    pairs = list(zip(inner.field(0).to_pylist(), _bytes(inner.field(1)), strict=True))
+    # By name, whatever their order. A header that is null as a whole has no name either.
+    names = pc.struct_field(inner, "key").to_pylist()
+    if None in names:
+        raise BadInput("a header in column 'headers' has no name", hint="give each one a key")
+    pairs = list(zip(names, _bytes(pc.struct_field(inner, "value")), strict=True))
     ends = itertools.accumulate(length or 0 for length in column.value_lengths().to_pylist())
     bounds = itertools.pairwise(itertools.chain([0], ends))
     return [pairs[start:end] or None for start, end in bounds]
+
+
+def _topics(column: Any, default: str | None) -> Sequence[str]:
+    """Each row's topic; the default is for rows without one."""
+    if column.null_count and default is None:
+        raise BadInput(
+            "column 'topic' is null in a row", hint=".option('topic', NAME) is for those"
+        )
+    found: list[str] = (column.fill_null(default) if column.null_count else column).to_pylist()
+    return found
+
+
+def _no_nulls(values: Sequence[bytes | None]) -> Sequence[bytes]:
+    return [value or b"" for value in values]

@@ -5,6 +5,7 @@ lock names is loaded. Without a master it runs in this process's shadow on all c
 task that fails three more attempts, as a cluster would.
 """
 
+import atexit
 import os
 import shutil
 import sys
@@ -118,12 +119,11 @@ def _ship_package(spark: "SparkSession") -> None:
     """Send this package to the executors; what it depends on must be installed there."""
     package = Path(str(resources.files("headrace")))
     folder = Path(tempfile.mkdtemp(prefix="headrace-"))
+    # Executors fetch it from here whenever they start: it must stay as long as this process.
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     archive = folder / "headrace.zip"
-    try:
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as target:
-            for path in sorted(package.rglob("*")):
-                if path.is_file() and "__pycache__" not in path.parts:
-                    target.write(path, Path("headrace") / path.relative_to(package))
-        spark.sparkContext.addPyFile(str(archive))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as target:
+        for path in sorted(package.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                target.write(path, Path("headrace") / path.relative_to(package))
+    spark.sparkContext.addPyFile(str(archive))

@@ -30,9 +30,9 @@ from headrace.clients import Connection, resolve
 from headrace.config.producer_settings import PROFILES, producer_settings
 from headrace.errors import BadInput, ConfigError
 from headrace.spark.batches import Batch
+from headrace.spark.columns import check_columns, pieces_of
 from headrace.spark.ledger import ensure_ledger
 from headrace.spark.pieces import Done, Target, write_piece
-from headrace.spark.rows import check_columns, pieces_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

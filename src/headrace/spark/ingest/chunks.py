@@ -7,15 +7,20 @@ content alone: whoever plans, whenever, comes to the same chunks.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
 CHUNK_BYTES = 32 << 20
-# A row may span this many lines (a quoted newline); no chunk ends within so many lines of a quote.
+# A row may span this many lines (a quoted newline). It begins with a line that has an odd number
+# of quotes, so that no chunk ends within so many lines of such a line.
 ROW_LINES = 8
 SEARCH_BYTES = 1 << 20
+READ_BYTES = 1 << 20
 HASH_DIGITS = 32
+_NUMBER = "(0|[1-9][0-9]{0,17})"
+_NAME = re.compile(f"([0-9a-f]+)-{_NUMBER}-{_NUMBER}")
 
 
 class Extent(NamedTuple):
@@ -35,10 +40,8 @@ class Extent(NamedTuple):
         >>> Extent.parse("ab12-0-100")
         Extent(start=0, end=100, content='ab12')
         """
-        content, *numbers = name.split("-")
-        if len(numbers) != 2 or not all(number.isdigit() for number in numbers):
-            return None
-        return cls(int(numbers[0]), int(numbers[1]), content)
+        parts = _NAME.fullmatch(name)
+        return parts and cls(int(parts[2]), int(parts[3]), parts[1])
 
 
 @dataclass(frozen=True)
@@ -59,72 +62,112 @@ def plan_chunks(file: IO[bytes], known: Iterable[Extent], size: int = CHUNK_BYTE
 
 def _by_start(known: Iterable[Extent]) -> dict[int, list[Extent]]:
     found: dict[int, list[Extent]] = {}
-    for extent in known:
-        found.setdefault(extent.start, []).append(extent)
+    for extent in sorted(known):
+        if extent.end > extent.start:
+            found.setdefault(extent.start, []).append(extent)
     return found
 
 
 def _plan(window: "_Window", known: Mapping[int, list[Extent]], size: int) -> Iterator[Chunk]:
     running = hashlib.sha256()
-    start, line, complete = 0, 1, True
+    start, line, mid_line = 0, 1, False
+    near = size + SEARCH_BYTES
     while True:
-        data = window.look(size + SEARCH_BYTES)
+        sent = known.get(start, [])
+        # Farther than a new chunk reaches, if a longer one was sent when chunks were larger.
+        data = window.look(max(near, sent[-1].end - start if sent else 0))
         if not data:
             return
-        length, done = _known_length(data, start, known.get(start, ()), running)
+        length, digest = _sent_before(data, start, sent, running)
+        done = length > 0
         if not done:
-            length = cut(data, size, at_end=len(data) < size + SEARCH_BYTES)
-        body = data[:length]
-        running.update(body)
+            length = cut(data if len(data) <= near else data[:near], size, at_end=len(data) < near)
+            digest = _hash_on(running, data, 0, length)
+        running = digest
         extent = Extent(start, start + length, running.hexdigest()[:HASH_DIGITS])
-        lines = body.count(b"\n") + (not body.endswith(b"\n"))
-        yield Chunk(extent, line, lines, done, mid_line=not complete)
-        complete = body.endswith(b"\n")
-        line += lines - (not complete)
-        start += length
+        line_ends, whole = data.count(b"\n", 0, length), data[length - 1] == ord("\n")
+        yield Chunk(extent, line, line_ends + (not whole), done, mid_line)
+        start, line, mid_line = start + length, line + line_ends, not whole
         window.advance(length)
 
 
-def _known_length(
-    data: bytes, start: int, known: Iterable[Extent], running: "hashlib._Hash"
-) -> tuple[int, bool]:
-    """How long the chunk is that was sent from here on, if there is one with this content."""
-    for extent in sorted(known, reverse=True):
+def _sent_before(
+    data: bytearray, start: int, sent: Iterable[Extent], running: "hashlib._Hash"
+) -> tuple[int, "hashlib._Hash"]:
+    """The longest chunk that was sent from here on and is this content: its length, and the hash
+    up to its end; else 0.
+
+    Every file that was ever sent has a chunk that starts at 0: the content is hashed once for all
+    of them, not once for each.
+    """
+    found, digest, at = (0, running), running, 0
+    for extent in sent:
         length = extent.end - start
-        if 0 < length <= len(data):
-            digest = running.copy()
-            digest.update(data[:length])
-            if digest.hexdigest()[:HASH_DIGITS] == extent.content:
-                return length, True
-    return 0, False
+        if length > len(data):
+            break
+        digest, at = _hash_on(digest, data, at, length), length
+        if digest.hexdigest()[:HASH_DIGITS] == extent.content:
+            found = length, digest
+    return found
 
 
-def cut(data: bytes, size: int, *, at_end: bool) -> int:
-    """Where a chunk of about this size ends: after a line, away from quotes.
+def _hash_on(digest: "hashlib._Hash", data: bytearray, start: int, end: int) -> "hashlib._Hash":
+    """A hash that goes on; the one given stays as it is."""
+    digest = digest.copy()
+    with memoryview(data) as whole, whole[start:end] as part:  # a slice would be a copy
+        digest.update(part)
+    return digest
+
+
+def cut(data: bytes | bytearray, size: int, *, at_end: bool) -> int:
+    """Where a chunk of about this size ends: after a line, and not within a row of several lines.
 
     >>> cut(b"one\\ntwo\\nthree\\n", 5, at_end=True)
     8
     """
     if len(data) <= size:
         return len(data)
-    position = size
-    while (found := data.find(b"\n", position)) >= 0:
-        if not _quoted_before(data, found):
-            return found + 1
-        position = found + 1
+    for line_end in _line_ends(data, size):
+        if not _may_be_within_row(data, line_end):
+            return line_end
     if at_end:
         return len(data)
-    # Only quotes for a megabyte, or one endless line: any line's end must do, else any byte.
-    return data.find(b"\n", size) + 1 or len(data)
+    # Odd quotes for a megabyte: a line end after which they make pairs must do, else any.
+    if end := _end_of_pairs(data, size) or data.find(b"\n", size) + 1:
+        return end
+    # No line end for a megabyte: a long line is left to the next chunk, and a chunk that has
+    # nothing but it ends anywhere.
+    return data.rfind(b"\n", 0, size) + 1 or len(data)
 
 
-def _quoted_before(data: bytes, newline: int) -> bool:
-    begin = newline
+def _line_ends(data: bytes | bytearray, start: int) -> Iterator[int]:
+    """Where lines end, the line end included."""
+    while (found := data.find(b"\n", start)) >= 0:
+        start = found + 1
+        yield start
+
+
+def _may_be_within_row(data: bytes | bytearray, line_end: int) -> bool:
+    begin = line_end - 1
     for _ in range(ROW_LINES):
         begin = data.rfind(b"\n", 0, begin)
         if begin < 0:
             break
-    return data.find(b'"', max(begin, 0), newline) >= 0
+    begin += 1
+    if data.find(b'"', begin, line_end) < 0:
+        return False
+    return any(line.count(b'"') % 2 for line in data[begin:line_end].split(b"\n"))
+
+
+def _end_of_pairs(data: bytes | bytearray, size: int) -> int:
+    """The first line end with an even number of quotes before it, or 0."""
+    quotes = counted = 0
+    for line_end in _line_ends(data, size):
+        quotes += data.count(b'"', counted, line_end)
+        counted = line_end
+        if quotes % 2 == 0:
+            return line_end
+    return 0
 
 
 class _Window:
@@ -132,12 +175,16 @@ class _Window:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._held = b""
+        self._held = bytearray()  # grows in place: nothing is held twice
 
-    def look(self, size: int) -> bytes:
-        while len(self._held) < size and (more := self._file.read(size - len(self._held))):
+    def look(self, size: int) -> bytearray:
+        """The next bytes, at least so many unless the file ends; valid until `advance`."""
+        while (missing := size - len(self._held)) > 0:
+            more = self._file.read(min(missing, READ_BYTES))
+            if not more:
+                break
             self._held += more
         return self._held
 
     def advance(self, length: int) -> None:
-        self._held = self._held[length:]
+        del self._held[:length]

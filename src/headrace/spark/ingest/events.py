@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
+from headrace.spark.ingest.lines import MAX_ROW_BYTES
 from headrace.spark.ingest.schema import Column, RowSchema
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ def to_records(
     typed = lines
     for index, column in enumerate(schema.columns):
         typed = typed.withColumn(f"t{index}", _typed(column, F.col(f"c{index}")))
-    problem = F.coalesce("reason", *(_problem(i, c) for i, c in enumerate(schema.columns)))
-    typed = typed.withColumn("problem", problem)
+    problems = [_problem(index, column) for index, column in enumerate(schema.columns)]
+    typed = typed.withColumn("problem", F.coalesce("reason", *problems, _too_large(schema, value)))
     good = F.col("problem").isNull()
     row_id = F.concat(F.substring("piece", 1, 16), F.lit(":"), F.col("line").cast("string"))
     moment = F.lit(None).cast("long")
@@ -77,6 +78,14 @@ def _problem(index: int, column: Column) -> "Expression":
     shown = F.substring(text, 1, SHOWN_CHARACTERS)
     wrong = F.concat(F.lit(f"{column.name} is no {_WHAT[column.type]}: "), shown)
     return F.when(F.col(f"t{index}").isNull(), F.when(text == "", empty).otherwise(wrong))
+
+
+def _too_large(schema: RowSchema, kind: str) -> "Expression":
+    """A row that fits may not fit as JSON, where a character can take six bytes."""
+    size = F.octet_length(_value(schema, kind))
+    too_large = (F.octet_length("raw") > MAX_ROW_BYTES // 6) & (size > MAX_ROW_BYTES)
+    text = F.concat(F.lit("has "), size.cast("string"), F.lit(f" bytes as {kind}, too many"))
+    return F.when(too_large, text)
 
 
 def _key(schema: RowSchema, key: str | None, good: "Expression") -> "Expression":

@@ -2,7 +2,9 @@
 
 import contextlib
 import glob
+import hashlib
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +16,7 @@ from headrace import errors
 from headrace.clients import Admin, Connection, Producer
 from headrace.errors import BadInput, HeadraceError, OperationFailed, TopicExists
 from headrace.observe import Progress, Silent
-from headrace.spark.ingest.chunks import Chunk, Extent, plan_chunks
+from headrace.spark.ingest.chunks import HASH_DIGITS, Chunk, Extent, plan_chunks
 from headrace.spark.ingest.schema import RowSchema
 from headrace.spark.ingest.source import ChunkToRead, open_file, plan_option
 from headrace.spark.ledger import Entry, Ledger, ensure_ledger, entry_key
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 Guarantee = Literal["exactly-once", "at-least-once"]
 FILE_ENTRY = "file:"
 SECONDS_BETWEEN_LOOKS = 0.5
+SECONDS_BETWEEN_CANCELS = 0.1
 # Spark's own sink, tuned: fast, and at least once.
 SPARKS_SINK = {
     "linger.ms": "20",
@@ -124,6 +127,8 @@ class _Ingest:
         self._started = time.monotonic()
 
     def run(self) -> IngestResult:
+        if self._options.key is not None:
+            self._options.schema.column(self._options.key)
         files = expand(self._options.paths)
         self._prepare_topics()
         ledger = self._open_ledger()
@@ -131,7 +136,8 @@ class _Ingest:
         missing = _missing(plans)
         if missing:
             self._remember_files(ledger, plans)
-            self._send(missing, ledger)
+            self._mark_empty(ledger, missing)
+            self._send_or_forget([each for each in missing if _has_rows(*each)], ledger, plans)
             ledger.catch_up()
         return self._account(plans, ledger.entries)
 
@@ -152,13 +158,16 @@ class _Ingest:
     def _plan(self, files: Sequence[str], entries: dict[str, Entry]) -> list[FilePlan]:
         extents = (Extent.parse(name) for name, entry in entries.items() if entry.complete)
         known = [extent for extent in extents if extent is not None]
-        total = sum(Path(file).stat().st_size for file in files)
-        self._progress.begin("fingerprinting", total)
+        sizes = {file: Path(file).stat().st_size for file in files}
+        self._progress.begin("fingerprinting", sum(sizes.values()))
         plans = []
         try:
-            for file in files:
-                plans.append(self._plan_file(file, known, entries.get(FILE_ENTRY + file)))
-                self._progress.advance(Path(file).stat().st_size)
+            # The shortest first: what a longer file begins with is planned then, and sent once.
+            for file in sorted(files, key=lambda file: sizes[file]):
+                plan = self._plan_file(file, known, entries.get(FILE_ENTRY + file))
+                plans.append(plan)
+                known += [chunk.extent for chunk in plan.chunks if not chunk.done]
+                self._progress.advance(sizes[file])
         finally:
             self._progress.end()
         return plans
@@ -190,6 +199,39 @@ class _Ingest:
                     partition=ledger.partition,
                 )
 
+    def _mark_empty(self, ledger: Ledger, missing: Sequence[tuple[FilePlan, Chunk]]) -> None:
+        """A header alone is done: no task writes an entry for what has no rows."""
+        with Producer(self._connection) as producer:
+            for plan, chunk in missing:
+                if not _has_rows(plan, chunk):
+                    key = entry_key(self._options.job, str(chunk.extent))
+                    value = Entry(0, 0, True, {}).to_bytes()
+                    producer.send(ledger.topic, value, key, partition=ledger.partition)
+
+    def _send_or_forget(
+        self,
+        missing: Sequence[tuple[FilePlan, Chunk]],
+        ledger: Ledger,
+        plans: Sequence[FilePlan],
+    ) -> None:
+        if not missing:
+            return
+        try:
+            self._send(missing, ledger)
+        except BadInput as refusal:
+            self._forget_refused(ledger, plans, refusal)
+            raise
+
+    def _forget_refused(self, ledger: Ledger, plans: Sequence[FilePlan], refusal: BadInput) -> None:
+        """A file that was refused whole may be mended: it is not a changed one then."""
+        ledger.catch_up()
+        with Producer(self._connection) as producer:
+            for plan in plans:
+                sent = any(str(chunk.extent) in ledger.entries for chunk in plan.chunks)
+                if len(plan.chunks) == 1 and not sent and f"{plan.path} (" in refusal.message:
+                    key = entry_key(self._options.job, FILE_ENTRY + plan.path)
+                    producer.send(ledger.topic, None, key, partition=ledger.partition)
+
     # --- sending ---
 
     def _send(self, missing: Sequence[tuple[FilePlan, Chunk]], ledger: Ledger) -> None:
@@ -199,11 +241,11 @@ class _Ingest:
         pieces = {chunk.piece for chunk in chunks}
         self._progress.begin("sending", rows, "rows")
         try:
-            with _watching(lambda: self._tell(ledger, pieces)):
-                # On this thread: Ctrl-C makes Spark cancel its job. What is committed stays.
+            stoppable = _cancelled_by_ctrl_c(spark.sparkContext.cancelAllJobs)
+            with _watching(lambda: self._tell(ledger, pieces)), stoppable:
                 self._write(self._table(spark, chunks))
         except Exception as failure:
-            raise translate_failure(failure) from failure
+            raise translate_failure(failure, chunks) from failure
         finally:
             self._progress.end()
         if self._options.guarantee == "at-least-once":
@@ -301,6 +343,14 @@ def _missing(plans: Sequence[FilePlan]) -> list[tuple[FilePlan, Chunk]]:
     return list(missing.values())
 
 
+def _has_rows(plan: FilePlan, chunk: Chunk) -> bool:
+    return chunk.lines > _header_lines(plan, chunk)
+
+
+def _header_lines(plan: FilePlan, chunk: Chunk) -> int:
+    return int(plan.header and chunk.extent.start == 0)
+
+
 def _to_read(plan: FilePlan, chunk: Chunk) -> ChunkToRead:
     extent = chunk.extent
     return ChunkToRead(
@@ -311,7 +361,7 @@ def _to_read(plan: FilePlan, chunk: Chunk) -> ChunkToRead:
         first_line=chunk.first_line,
         lines=chunk.lines,
         mid_line=chunk.mid_line,
-        skip_lines=int(plan.header and extent.start == 0),
+        skip_lines=_header_lines(plan, chunk),
     )
 
 
@@ -319,11 +369,23 @@ def _refuse_changed(path: str, chunks: Sequence[Chunk], before: Entry) -> None:
     size, content = before.facts["size"], before.facts["content"]
     if any((chunk.extent.end, chunk.extent.content) == (size, content) for chunk in chunks):
         return
+    if _prefix(path, size) == content:  # no chunk ends there: that end was planned, and never sent
+        return
     raise BadInput(
         f"{path} has changed since it was sent: its first {size:,} bytes are not what they were",
         hint="put the old content back, or send all of it as a new file with --changed-is-new",
         path=path,
     )
+
+
+def _prefix(path: str, size: int) -> str:
+    """What the name of a chunk that ends after `size` bytes begins with."""
+    digest = hashlib.sha256()
+    with open_file(path) as file:
+        while size > 0 and (data := file.read(min(size, 1 << 20))):
+            digest.update(data)
+            size -= len(data)
+    return digest.hexdigest()[:HASH_DIGITS]
 
 
 @contextlib.contextmanager
@@ -345,11 +407,49 @@ def _watching(look: Callable[[], None]) -> Iterator[None]:
         thread.join()
 
 
-def translate_failure(failure: Exception) -> HeadraceError:
-    """What a task raised, out of Spark's long tale of it."""
+@contextlib.contextmanager
+def _cancelled_by_ctrl_c(cancel: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C cancels Spark's work and waits for its end; what is committed stays.
+
+    Spark's own handler calls the JVM from this thread, which waits for an answer of the JVM: it
+    fails with tracebacks, and cancels nothing. A second Ctrl-C does not wait.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed, over = threading.Event(), threading.Event()
+
+    def cancel_until_over() -> None:  # a job may yet begin
+        while not over.wait(SECONDS_BETWEEN_CANCELS):
+            cancel()
+
+    def handle(_signal: int, _frame: object) -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+        pressed.set()
+        threading.Thread(target=cancel_until_over, name="ingest-cancel", daemon=True).start()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    except Exception:
+        if not pressed.is_set():
+            raise
+    finally:
+        over.set()
+        signal.signal(signal.SIGINT, before)
+    if pressed.is_set():
+        raise KeyboardInterrupt
+
+
+def translate_failure(failure: Exception, chunks: Sequence[ChunkToRead] = ()) -> HeadraceError:
+    """What a task raised, out of Spark's long tale of it; pieces are named as parts of files."""
     raised = _RAISED.findall(str(failure))
     if raised:
         name, message = raised[-1]
+        for chunk in chunks:
+            place = f"{chunk.path} (bytes {chunk.start:,} to {chunk.end:,})"
+            message = message.replace(f"piece {chunk.piece}", place)
         return getattr(errors, name, OperationFailed)(message, hint="mend it and run this again")
     if isinstance(failure, HeadraceError):
         return failure

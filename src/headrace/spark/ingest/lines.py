@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 BATCH_LINES = 20_000
 MAX_ROW_BYTES = 900_000  # a broker takes a megabyte, with key, headers and all
 SHOWN_BYTES = 64_000  # of a row that is too large, as dead letter
+_STRAY_RETURN = "has a carriage return that ends no line"
+# Else a row with quotes could have no column longer than 131,072 characters. The limit is the
+# whole process's: it is only ever raised.
+csv.field_size_limit(max(csv.field_size_limit(), MAX_ROW_BYTES))
 
 
 class Line(NamedTuple):
@@ -39,16 +43,20 @@ def lines_of(data: bytes, first_line: int, *, mid_line: bool, width: int) -> Ite
     parts = data.split(b"\n")
     if not parts[-1]:
         parts.pop()
-    at = 0
-    while at < len(parts):
-        raw = parts[at]
-        span, reason = 1, None
+    returns = b"\r" in data
+    at, count = 0, len(parts)
+    while at < count:
+        raw, span, reason = parts[at], 1, None
         if at == 0 and mid_line:
             reason = "continues a line that was taken before it was complete"
-        elif b'"' in raw and raw.count(b'"') % 2:
-            span, reason = _quoted_span(parts, at, width)
-            raw = b"\n".join(parts[at : at + span])
-        raw = raw.removesuffix(b"\r")
+        elif b'"' in raw:
+            if raw.count(b'"') % 2:
+                span, reason = _quoted_span(parts, at, width)
+                raw = b"\n".join(parts[at : at + span])
+        elif returns and b"\r" in raw[:-1]:
+            reason = _STRAY_RETURN
+        if returns:
+            raw = raw.removesuffix(b"\r")
         if raw:
             yield Line(first_line + at, raw, reason)
         at += span
@@ -60,16 +68,19 @@ def _quoted_span(parts: Sequence[bytes], at: int, width: int) -> tuple[int, str]
     for end in range(at, min(at + ROW_LINES, len(parts))):
         quotes += parts[end].count(b'"')
         if end > at and quotes % 2 == 0:
-            joined = b"\n".join(parts[at : end + 1]).decode("utf-8", "replace")
-            if len(next(csv.reader([joined]))) == width or _columns(joined) == width:
+            if _is_row(b"\n".join(parts[at : end + 1]), width):
                 return end - at + 1, "has a line end within quotes"
             break
     return 1, "has a quote that does not end"
 
 
-def _columns(text: str) -> int:
-    """The number of columns of text that may hold line ends within quotes."""
-    return len(next(csv.reader(text.splitlines(keepends=True))))
+def _is_row(raw: bytes, width: int) -> bool:
+    """Whether lines make one row. Two stray quotes may have good rows between them: these are lines
+    that have not the right columns together."""
+    try:
+        return len(next(csv.reader([raw.decode("utf-8", "replace")], strict=True))) == width
+    except csv.Error:
+        return False
 
 
 def split(data: bytes, first_line: int, width: int, *, mid_line: bool = False) -> "Split":
@@ -77,36 +88,38 @@ def split(data: bytes, first_line: int, width: int, *, mid_line: bool = False) -
     good: list[tuple[int, bytes]] = []
     quoted: list[tuple[int, bytes, list[str]]] = []
     bad: list[Bad] = []
-    if b'"' not in data and not mid_line and b"\r" not in data:
-        parts = data.split(b"\n")
-        if not parts[-1]:
-            parts.pop()
-        good = [(n, raw) for n, raw in enumerate(parts, first_line) if raw]
+    plain = data
+    if b"\r" in data:
+        plain = data.replace(b"\r\n", b"\n").removesuffix(b"\r")
+    if b'"' not in plain and not mid_line and b"\r" not in plain:
+        good = [(n, raw) for n, raw in enumerate(plain.split(b"\n"), first_line) if raw]
     else:
         for number, raw, reason in lines_of(data, first_line, mid_line=mid_line, width=width):
             if reason is not None:
                 bad.append(Bad(number, raw, reason))
-            elif b'"' in raw:
-                _split_quoted(number, raw, width, quoted, bad)
-            else:
+            elif b'"' not in raw:
                 good.append((number, raw))
+            elif isinstance(columns := _quoted_columns(raw, width), str):
+                bad.append(Bad(number, raw, columns))
+            else:
+                quoted.append((number, raw, columns))
     return Split(good, quoted, bad)
 
 
-def _split_quoted(
-    number: int, raw: bytes, width: int, quoted: list[tuple[int, bytes, list[str]]], bad: list[Bad]
-) -> None:
+def _quoted_columns(raw: bytes, width: int) -> list[str] | str:
+    """The columns of a row with quotes, or what is wrong with it."""
+    if len(raw) > MAX_ROW_BYTES:
+        return _too_large(raw)
+    if raw.endswith(b"\r"):  # the csv module would drop it
+        return _STRAY_RETURN
     try:
         columns = next(csv.reader([raw.decode()], strict=True))
     except UnicodeDecodeError as error:
-        bad.append(Bad(number, raw, _not_utf8(error)))
+        return _not_utf8(error)
     except csv.Error as error:
-        bad.append(Bad(number, raw, f"has wrong quotes: {error}"))
-    else:
-        if len(columns) == width:
-            quoted.append((number, raw, columns))
-        else:
-            bad.append(Bad(number, raw, _wrong_width(len(columns), width)))
+        # No line end is left in the row: only a carriage return can be taken for one.
+        return _STRAY_RETURN if "new-line" in str(error) else f"has wrong quotes: {error}"
+    return columns if len(columns) == width else _wrong_width(len(columns), width)
 
 
 class Split(NamedTuple):
@@ -123,9 +136,10 @@ class Split(NamedTuple):
             batch = _fast_batch(self.good[start : start + BATCH_LINES], width, bad)
             if batch.num_rows:
                 yield batch
-        if self.quoted:
-            numbers, raws, columns = zip(*self.quoted, strict=True)
-            yield _batch(numbers, raws, None, [list(c) for c in zip(*columns, strict=True)])
+        for start in range(0, len(self.quoted), BATCH_LINES):
+            rows = self.quoted[start : start + BATCH_LINES]
+            numbers, raws, columns = zip(*rows, strict=True)
+            yield _batch(numbers, raws, None, list(zip(*columns, strict=True)))
         for start in range(0, len(bad), BATCH_LINES):
             yield _bad_batch(bad[start : start + BATCH_LINES], width)
 
@@ -166,8 +180,7 @@ def _without_odd_rows(
     kept = []
     for number, raw in rows:
         if len(raw) > MAX_ROW_BYTES:
-            reason = f"has {len(raw):,} bytes, more than {MAX_ROW_BYTES:,}"
-            bad.append(Bad(number, raw[:SHOWN_BYTES], reason))
+            bad.append(Bad(number, raw, _too_large(raw)))
             continue
         try:
             raw.decode()
@@ -198,6 +211,10 @@ def _bad_batch(bad: Sequence[Bad], width: int) -> "pa.RecordBatch":
     numbers, raws, reasons = zip(*bad, strict=True)
     shown = [raw if len(raw) <= MAX_ROW_BYTES else raw[:SHOWN_BYTES] for raw in raws]
     return _batch(numbers, shown, reasons, [pa.nulls(len(bad), pa.string())] * width)
+
+
+def _too_large(raw: bytes) -> str:
+    return f"has {len(raw):,} bytes, more than {MAX_ROW_BYTES:,}"
 
 
 def _not_utf8(error: UnicodeDecodeError) -> str:

@@ -10,6 +10,15 @@ from headrace.errors import BadInput, ConfigError
 
 ColumnType = Literal["string", "long", "double", "time", "enum"]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# What a column's table in a schema file may hold, and an example of each.
+_SETTINGS: dict[str, tuple[type, str]] = {
+    "name": (str, '"price"'),
+    "field": (str, '"unitPrice"'),
+    "type": (str, '"double"'),
+    "required": (bool, "true"),
+    "format": (str, '"yyyy-MM-dd"'),
+    "values": (list, '["a", "b"]'),
+}
 
 
 @dataclass(frozen=True)
@@ -34,9 +43,11 @@ class RowSchema:
     time: str | None = None
 
     def column(self, name: str) -> Column:
-        for column in self.columns:
-            if name in (column.name, column.field):
-                return column
+        # Names first: a column's field may be called like another column.
+        found = [column for column in self.columns if column.name == name]
+        found += [column for column in self.columns if column.field == name]
+        if found:
+            return found[0]
         raise BadInput(
             f"schema {self.name!r} has no column {name!r}",
             hint=f"its columns are {', '.join(self.names)}",
@@ -89,47 +100,88 @@ def schema_from_toml(path: Path) -> RowSchema:
         document = tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}", hint="it must be TOML") from error
-    columns = document.get("columns")
-    if not isinstance(columns, list) or not columns:
+    _refuse_unknown(str(path), document, ("key", "time", "columns"))
+    tables = document.get("columns")
+    if not isinstance(tables, list) or not tables:
         raise ConfigError(f"{path} has no [[columns]]", hint="give each a name and a type")
-    schema = RowSchema(
-        path.stem,
-        tuple(_column(path, number, table) for number, table in enumerate(columns, 1)),
-        document.get("key"),
-        document.get("time"),
-    )
-    for name in (schema.key, schema.time):
-        if name is not None:
-            schema.column(name)
+    columns = tuple(_column(path, number, table) for number, table in enumerate(tables, 1))
+    for names in ([column.name for column in columns], [column.field for column in columns]):
+        _refuse_twins(path, names)
+    schema = RowSchema(path.stem, columns, document.get("key"), document.get("time"))
+    _check_named(path, schema)
     return schema
+
+
+def _refuse_unknown(where: str, table: dict[str, Any], known: tuple[str, ...]) -> None:
+    if unknown := set(table) - set(known):
+        raise ConfigError(
+            f"{where} has unknown settings: {', '.join(sorted(unknown))}",
+            hint=f"there are {', '.join(known)}",
+        )
+
+
+def _refuse_twins(path: Path, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{path} has {name!r} twice", hint="give each column its own name")
+
+
+def _check_named(path: Path, schema: RowSchema) -> None:
+    """`key` and `time` name columns of the schema."""
+    for setting, name in (("key", schema.key), ("time", schema.time)):
+        if name is None:
+            continue
+        try:
+            column = schema.column(name)
+        except BadInput as error:
+            problem = f"{path} has {setting} = {name!r}, which is no column"
+            raise ConfigError(problem, hint=error.hint) from error
+        if setting == "time" and column.type != "time":
+            raise ConfigError(
+                f"{path} has time = {name!r}, a column of type {column.type}",
+                hint='name one with type = "time"',
+            )
 
 
 def _column(path: Path, number: int, table: Any) -> Column:
     where = f"{path}, column {number}"
-    if not isinstance(table, dict) or not isinstance(table.get("name"), str):
+    if not isinstance(table, dict) or "name" not in table:
         raise ConfigError(f"{where} has no name", hint='[[columns]] name = "price"')
-    unknown = set(table) - {"name", "field", "type", "required", "format", "values"}
-    if unknown:
-        raise ConfigError(
-            f"{where} has unknown settings: {', '.join(sorted(unknown))}",
-            hint="there are name, field, type, required, format, values",
-        )
-    kind = table.get("type", "string")
-    if kind not in get_args(ColumnType):
-        raise ConfigError(
-            f"{where} has type {kind!r}", hint=f"types are {', '.join(get_args(ColumnType))}"
-        )
-    name = str(table["name"])
+    where += f" ({table['name']})"
+    _refuse_unknown(where, table, tuple(_SETTINGS))
+    for setting, value in table.items():
+        kind, example = _SETTINGS[setting]
+        if not isinstance(value, kind):
+            raise ConfigError(f"{where} has {setting} = {value!r}", hint=f"{setting} = {example}")
+    name: str = table["name"]
     column = Column(
         name,
-        str(table.get("field", name)),
-        kind,
-        required=bool(table.get("required", False)),
-        format=str(table.get("format", Column.format)),
-        values=tuple(map(str, table.get("values", ()))),
+        table.get("field", name),
+        table.get("type", "string"),
+        required=table.get("required", False),
+        format=table.get("format", Column.format),
+        values=tuple(table.get("values", ())),
     )
-    if not (_NAME.fullmatch(column.name) and _NAME.fullmatch(column.field)):
-        raise ConfigError(f"{where} is named {name!r}", hint="letters, digits and _ only")
-    if kind == "enum" and not column.values:
-        raise ConfigError(f"{where} is an enum without values", hint='values = ["a", "b"]')
+    _check_column(where, column, table)
     return column
+
+
+def _check_column(where: str, column: Column, table: dict[str, Any]) -> None:
+    for name in (column.name, column.field):
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"{where} is named {name!r}", hint="letters, digits and _ only")
+    if column.type not in get_args(ColumnType):
+        types = ", ".join(get_args(ColumnType))
+        raise ConfigError(f"{where} has type {column.type!r}", hint=f"types are {types}")
+    for setting, kind in (("values", "enum"), ("format", "time")):
+        if setting in table and column.type != kind:
+            raise ConfigError(
+                f"{where} has {setting}, but is of type {column.type}", hint=f'type = "{kind}"'
+            )
+    if column.type == "enum" and not column.values:
+        raise ConfigError(f"{where} is an enum without values", hint='values = ["a", "b"]')
+    if not all(isinstance(value, str) and value for value in column.values):
+        raise ConfigError(
+            f"{where} has values that are no text: {list(column.values)}",
+            hint='values = ["a", "b"]; an empty column is null',
+        )

@@ -1,0 +1,225 @@
+"""How fast do files come into Kafka exactly once, beside Spark's own sink?
+
+The same table (lines read, typed, as JSON, with key and header) is written to Spark's `noop`,
+with Spark's own Kafka sink as it comes and tuned, and exactly once. In turns, several rounds, the
+best of each counts; before that each writes a little, so that nobody pays for the start.
+"""
+
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from headrace.bench.measurement import Measurement
+from headrace.clients import Admin
+from headrace.local import LocalCluster
+from headrace.observe import Progress
+from headrace.services.generate import write_clickstream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+QUESTION = "How fast do files come into Kafka exactly once, beside Spark's own sink?"
+ROWS = 2_000_000
+WARM_UP_ROWS = 100_000
+ROUNDS = 2
+BAD = 0.01
+PARTITIONS = 5
+TOPIC = "bench"
+EXACTLY_ONCE = "headrace, exactly once"
+TUNED = "Spark's sink, tuned"
+DEFAULT = "Spark's sink, defaults"
+NOOP = "noop"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The Spark session, the brokers, and how each system writes a table."""
+
+    spark: "SparkSession"
+    cluster: LocalCluster
+
+    def table(self, path: Path) -> "DataFrame":
+        from headrace.spark.ingest.events import to_records
+        from headrace.spark.ingest.schema import CLICKSTREAM
+
+        plan = _plan(path, len(CLICKSTREAM.columns))
+        lines = self.spark.read.format("headrace-files").option("plan", plan).load()
+        return to_records(
+            lines,
+            CLICKSTREAM,
+            topic=TOPIC,
+            dead=f"{TOPIC}.dead",
+            key=CLICKSTREAM.key,
+            value="json",
+            event_time=False,
+        )
+
+    def noop(self, table: "DataFrame") -> None:
+        table.write.format("noop").mode("overwrite").save()
+
+    def exactly_once(self, table: "DataFrame") -> None:
+        writer = table.write.format("headrace").option("job", f"bench-{uuid.uuid4()}")
+        writer.option("bootstrap", self.cluster.bootstrap).mode("append").save()
+
+    def tuned(self, table: "DataFrame") -> None:
+        from headrace.spark.ingest.job import SPARKS_SINK
+
+        self._sparks_own(table, SPARKS_SINK)
+
+    def default(self, table: "DataFrame") -> None:
+        self._sparks_own(table, {})
+
+    def _sparks_own(self, table: "DataFrame", settings: dict[str, str]) -> None:
+        writer = table.select("topic", "key", "value", "headers").write.format("kafka")
+        writer = writer.option("kafka.bootstrap.servers", self.cluster.bootstrap)
+        for name, value in settings.items():
+            writer = writer.option(f"kafka.{name}", value)
+        writer.save()
+
+
+def _plan(path: Path, width: int) -> str:
+    """All chunks of the file, as ingest plans them for a new one."""
+    from headrace.spark.ingest.chunks import plan_chunks
+    from headrace.spark.ingest.source import ChunkToRead, plan_option
+
+    with path.open("rb") as file:
+        chunks = plan_chunks(file, ())
+    return plan_option(
+        [
+            ChunkToRead(
+                path=str(path),
+                piece=str(chunk.extent),
+                start=chunk.extent.start,
+                end=chunk.extent.end,
+                first_line=chunk.first_line,
+                lines=chunk.lines,
+                mid_line=chunk.mid_line,
+                skip_lines=int(chunk.extent.start == 0),
+            )
+            for chunk in chunks
+        ],
+        width,
+    )
+
+
+def measure(progress: Progress) -> Measurement:
+    from headrace.spark import session
+
+    spark = session("bench", progress=progress)
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder,
+            LocalCluster(3, progress=progress) as cluster,
+        ):
+            admin = Admin(cluster.bootstrap)
+            for topic in (TOPIC, f"{TOPIC}.dead"):
+                admin.create_topic(topic, PARTITIONS, 3)
+            return _measure(Bench(spark, cluster), Path(folder), progress)
+    finally:
+        spark.stop()
+
+
+def _measure(bench: Bench, folder: Path, progress: Progress) -> Measurement:
+    progress.step(f"making {ROWS:,} rows")
+    files = {
+        "warm": _file(folder, "warm", WARM_UP_ROWS, 0.0),
+        "good": _file(folder, "good", ROWS, 0.0),
+        "bad": _file(folder, "bad", ROWS, BAD),
+    }
+    systems = {
+        NOOP: bench.noop,
+        DEFAULT: bench.default,
+        TUNED: bench.tuned,
+        EXACTLY_ONCE: bench.exactly_once,
+    }
+    best: dict[str, float] = {}
+    memory = Memory()
+    for name, system in systems.items():
+        progress.step(f"warming up: {name}")
+        system(bench.table(files["warm"]))
+    for number in range(ROUNDS):
+        progress.step(f"round {number + 1} of {ROUNDS}")
+        for name, system in systems.items():
+            _best(best, name, system, bench.table(files["good"]))
+        with memory:
+            _best(best, _with_bad(), bench.exactly_once, bench.table(files["bad"]))
+    rows = [{"case": "rows", "system": n, "rows_per_second": round(r)} for n, r in best.items()]
+    rows.append({"case": "memory", "system": "Python workers", **memory.figures()})
+    return Measurement(rows, _ratios(best))
+
+
+def _with_bad() -> str:
+    return f"{EXACTLY_ONCE}, {BAD:.0%} bad rows"
+
+
+def _file(folder: Path, name: str, rows: int, bad: float) -> Path:
+    path = folder / f"{name}.csv"
+    write_clickstream(path, rows, seed=3, bad=bad)
+    return path
+
+
+def _best(
+    best: dict[str, float], name: str, write: Callable[["DataFrame"], None], table: "DataFrame"
+) -> None:
+    started = time.perf_counter()
+    write(table)
+    best[name] = max(best.get(name, 0.0), ROWS / (time.perf_counter() - started))
+
+
+def _ratios(best: dict[str, float]) -> dict[str, float]:
+    def ratio(one: str, other: str) -> float:
+        return round(best[one] / best[other], 2)
+
+    return {
+        "exactly once / Spark's defaults": ratio(EXACTLY_ONCE, DEFAULT),
+        "exactly once / Spark's tuned": ratio(EXACTLY_ONCE, TUNED),
+        "noop / exactly once": ratio(NOOP, EXACTLY_ONCE),
+        "1% bad rows / none": ratio(_with_bad(), EXACTLY_ONCE),
+    }
+
+
+class Memory:
+    """The largest Python worker's resident memory, early and late in a run."""
+
+    def __init__(self) -> None:
+        self._samples: list[list[float]] = []
+
+    def __enter__(self) -> None:
+        self._samples.append([])
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def __exit__(self, *_outcome: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def figures(self) -> dict[str, Any]:
+        longest = max(self._samples, key=len)
+        third = max(1, len(longest) // 3)
+        return {
+            "early_mb": round(max(longest[:third], default=0.0)),
+            "late_mb": round(max(longest[-third:], default=0.0)),
+        }
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.5):
+            self._samples[-1].append(max(_worker_megabytes(), default=0.0))
+
+
+def _worker_megabytes() -> list[float]:
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if "pyspark.daemon" in " ".join(process.cmdline()):
+                found.append(process.memory_info().rss / 1e6)
+        except psutil.Error:  # it ended meanwhile
+            continue
+    return found
