@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 QUESTION = "How fast do files come into Kafka exactly once, beside Spark's own sink?"
-ROWS = 2_000_000
+ROWS = 1_000_000
 WARM_UP_ROWS = 100_000
 ROUNDS = 2
 BAD = 0.01

@@ -46,7 +46,7 @@ def ingest(
         float, typer.Option(metavar="SHARE", help="The greatest share of bad rows, 0 to 1.")
     ] = 0.1,
     changed_is_new: Annotated[
-        bool, typer.Option("--changed-is-new", help="Send a changed file whole, not refuse it.")
+        bool, typer.Option("--changed-is-new", help="Send what changed in a file, not refuse it.")
     ] = False,
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="A Spark master; else all cores here.")

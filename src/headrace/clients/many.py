@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # What send_many lets wait in librdkafka's queue; its own limit is twice as high, so that a chunk
 # is taken whole and stays in order.
-MANY_BYTES = 64 << 20
+MANY_BYTES = 128 << 20
 Pair = tuple[Any, Any]
 SAMPLE = 20
 
@@ -111,7 +111,8 @@ class Chunk:
         self.count = count
         self.size = size
 
-    def __call__(self, error: KafkaError | None, message: Any) -> None:
+    def settle(self, error: KafkaError | None, message: Any) -> None:
+        """librdkafka's callback. A bound method: calling an object takes a detour."""
         if error is None and message.offset() is None and self._sender.producer._wants_offsets:
             error = Unplaced(message).error()
         if error is not None:
@@ -185,14 +186,17 @@ class ManySender:
             many.sent += 1
 
     def _send_chunk(self, topic: str, pairs: Sequence[Pair], many: Many) -> bool:
-        """Hand a chunk over whole; False if librdkafka does not take one of its types."""
-        pairs = self.producer._encode_pairs(topic, pairs)
+        """Hand a chunk over whole; False if not all of it is pairs that librdkafka takes."""
+        try:
+            pairs = self.producer._encode_pairs(topic, pairs)
+            batch = [{"key": key, "value": value} for key, value in pairs]
+        except ValueError:  # a tuple that is no pair
+            return False
         size = _about_bytes(pairs)
         self._wait_for_room(len(pairs), size, many)
         chunk = Chunk(self, many, len(pairs), size)
-        batch = [{"key": key, "value": value} for key, value in pairs]
         try:
-            taken = self.producer._client.produce_batch(topic, batch, on_delivery=chunk)
+            taken = self.producer._client.produce_batch(topic, batch, on_delivery=chunk.settle)
         except TypeError:  # it looks at all records before it takes the first
             self._give_room_back(len(pairs), size)
             return False
@@ -256,7 +260,7 @@ def pairs_of(part: Sequence[Any]) -> Sequence[Pair] | None:
             return None  # produce_batch takes no headers, and no report repeats the others
         return [(record.key, record.value) for record in part]
     if kinds == {tuple}:
-        return part if set(map(len, part)) == {2} else None
+        return part
     if tuple in kinds or Outgoing in kinds:
         return None
     return [(None, value) for value in part]

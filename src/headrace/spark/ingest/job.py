@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import SecretStr
+
 from headrace import errors
 from headrace.clients import Admin, Connection, Producer
 from headrace.errors import BadInput, HeadraceError, OperationFailed, TopicExists
@@ -283,11 +285,19 @@ class _Ingest:
         writer = table.write.format("headrace").option("job", options.job)
         writer = writer.option("limitTopic", options.dead_topic)
         writer = writer.option("limitShare", str(options.max_bad))
-        # Options travel to the tasks as text: a profile's secrets are looked up there instead.
         writer = writer.option("bootstrap", self._connection.bootstrap)
+        # Spark hides the values of options whose names speak of passwords, keys and secrets.
+        for name, value in self._connection.settings.items():
+            plain = value.get_secret_value() if isinstance(value, SecretStr) else value
+            writer = writer.option(f"kafka.{name}", str(plain))
         writer.mode("append").save()
 
     def _write_with_sparks_own_sink(self, table: "DataFrame") -> None:
+        if self._connection.settings:
+            raise BadInput(
+                "at-least-once uses Spark's own sink, which does not know librdkafka's settings",
+                hint=f"leave --guarantee out; {self._connection.source} needs settings",
+            )
         writer = table.select("topic", "key", "value", "headers").write.format("kafka")
         for name, value in SPARKS_SINK.items():
             writer = writer.option(f"kafka.{name}", value)
@@ -373,7 +383,7 @@ def _refuse_changed(path: str, chunks: Sequence[Chunk], before: Entry) -> None:
         return
     raise BadInput(
         f"{path} has changed since it was sent: its first {size:,} bytes are not what they were",
-        hint="put the old content back, or send all of it as a new file with --changed-is-new",
+        hint="put the old content back, or send what is changed in it with --changed-is-new",
         path=path,
     )
 

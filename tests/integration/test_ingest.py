@@ -1,0 +1,446 @@
+"""`ingest` on a real cluster: every row of a file once, whatever happens to file or process."""
+
+import contextlib
+import csv
+import dataclasses
+import functools
+import gzip
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import psutil
+import pytest
+
+import headrace as hr
+from headrace.clients import Connection
+from headrace.errors import BadInput, TopicNotFound
+from headrace.model import Deadline
+from headrace.services.clickstream import HEADER, rows
+
+pytest.importorskip("pyspark")
+
+from headrace.spark.ingest import job
+from headrace.spark.ingest.chunks import plan_chunks
+from headrace.spark.ingest.job import IngestOptions, ingest
+from headrace.spark.ingest.lines import SHOWN_BYTES
+from headrace.spark.ingest.schema import CLICKSTREAM, find_schema
+
+SMALL = 64 << 10
+REASONS = {
+    "too_few_columns": "has 7 columns, not 9",
+    "too_many_columns": "has 10 columns, not 9",
+    "bad_product_id": "product_id is no whole number: 12x4",
+    "bad_price": "price is no number: abc",
+    "bad_time": "event_time is no time: 2019-13-45 25:61:00 UTC",
+    "invalid_utf8": "is not UTF-8: byte 0xfc",
+    "oversized": "has 1,2",
+    "quoted_newline": "has a line end within quotes",
+    "truncated": "has ",
+}
+
+
+@pytest.fixture
+def topic(make_topic, admin):
+    """A topic of three partitions, each on three brokers; its dead letters go with it."""
+    name = make_topic(3)
+    yield name
+    with contextlib.suppress(TopicNotFound):
+        admin.delete_topic(f"{name}.dead")
+
+
+@pytest.fixture
+def send(spark, kafka_cluster, topic):
+    """Ingest paths into the topic."""
+
+    def run(*paths, schema=CLICKSTREAM, **options):
+        wanted = IngestOptions(list(map(str, paths)), topic, schema, **options)
+        return ingest(wanted, Connection(kafka_cluster.bootstrap))
+
+    return run
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(job, "plan_chunks", functools.partial(plan_chunks, size=SMALL))
+
+
+def lines(count, seed=0):
+    return [raw for raw, _ in rows(count, seed)]
+
+
+def write_file(path, some_lines, header=HEADER):
+    path.write_bytes(header + b"".join(some_lines))
+    return path
+
+
+def records(cluster, topic):
+    """What a reader of committed records sees."""
+    settings = {"isolation.level": "read_committed"}
+    with hr.Reader(topic, connection=cluster.bootstrap, settings=settings) as reader:
+        return [record for batch in reader.batches() for record in batch]
+
+
+def event(line):
+    """The event that a good line is, worked out without Spark."""
+    when, kind, product, category, code, brand, price, user, session = line_columns(line)
+    moment = datetime.strptime(when, "%Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC)
+    return {
+        "eventTime": int(moment.timestamp()) * 1000,
+        "eventType": kind,
+        "productId": int(product),
+        "categoryId": int(category),
+        "categoryCode": code or None,
+        "brand": brand or None,
+        "price": float(price),
+        "userid": int(user),
+        "userSession": session,
+    }
+
+
+def line_columns(line):
+    return next(csv.reader([line.decode().rstrip("\n")]))
+
+
+def key_and_event(line):
+    return line_columns(line)[7], json.dumps(event(line), sort_keys=True)
+
+
+def assert_exact(cluster, topic, some_lines):
+    """Every line once: by key and content, and by the row's own id."""
+    found = records(cluster, topic)
+    content = Counter(
+        (record.key.decode(), json.dumps(json.loads(record.value), sort_keys=True))
+        for record in found
+    )
+    assert content == Counter(map(key_and_event, some_lines))
+    assert len({record.headers for record in found}) == len(some_lines)
+    assert {[name for name, _ in record.headers] == ["headrace-row"] for record in found} <= {True}
+
+
+# --- what arrives ---
+
+
+def test_good_rows_become_events_and_bad_ones_dead_letters_with_their_place(
+    send, kafka_cluster, topic, tmp_path
+):
+    """All kinds of bad rows; ids beyond 2**53 to the last digit; run again, nothing is sent."""
+    made = list(rows(2_000, 7, 0.01))
+    file = write_file(tmp_path / "all.csv", [raw for raw, _ in made])
+    first = send(file)
+    good = [raw for raw, kind in made if kind is None]
+    assert any(int(line_columns(raw)[3]) % 2**10 for raw in good)  # no double holds such an id
+    assert_exact(kafka_cluster, topic, good)
+    assert (first.files, first.rows_sent, first.rows_dead) == (1, len(good), 2_000 - len(good))
+    assert (first.rows_read, first.rows_skipped) == (2_000, 0)
+    assert_dead_letters(records(kafka_cluster, f"{topic}.dead"), file, made)
+    again = send(file)
+    assert (again.rows_sent, again.rows_dead, again.rows_skipped) == (0, 0, 2_000)
+    assert len(records(kafka_cluster, topic)) == len(good)
+    assert len(records(kafka_cluster, f"{topic}.dead")) == 2_000 - len(good)
+
+
+def assert_dead_letters(dead, file, made):
+    found = {}
+    for record in dead:
+        named = dict(record.headers)
+        assert named["headrace-file"].decode() == str(file)
+        assert record.key is None
+        found[int(named["headrace-line"])] = record.value, named["headrace-reason"].decode()
+    expected = bad_rows_by_line(made)
+    assert len(dead) == len(expected)
+    assert {kind for _, kind in expected.values()} == set(REASONS)
+    for line, (raw, kind) in expected.items():
+        value, reason = found[line]
+        assert value == (raw[:SHOWN_BYTES] if kind == "oversized" else raw)
+        assert reason.startswith(REASONS[kind])
+
+
+def bad_rows_by_line(made):
+    """Lines are counted from 1, the header is the first one."""
+    starts = itertools.accumulate((raw.count(b"\n") for raw, _ in made), initial=2)
+    return {
+        line: (raw.removesuffix(b"\n"), kind)
+        for line, (raw, kind) in zip(starts, made, strict=False)
+        if kind is not None
+    }
+
+
+def test_lines_as_they_are_with_the_events_time_and_another_key(
+    send, kafka_cluster, topic, tmp_path
+):
+    """Recent times: brokers remove what is older than a week by its timestamp."""
+    start = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
+    some = [
+        b"%s UTC," % str((start + timedelta(seconds=n)).replace(tzinfo=None)).encode()
+        + raw.split(b",", 1)[1]
+        for n, raw in enumerate(lines(50))
+    ]
+    send(write_file(tmp_path / "f.csv", some), value="csv", event_time=True, key="product_id")
+    found = records(kafka_cluster, topic)
+    assert Counter((r.timestamp, r.key, r.value) for r in found) == Counter(
+        (event(raw)["eventTime"], raw.split(b",")[2], raw.rstrip(b"\n")) for raw in some
+    )
+
+
+def test_without_a_key_the_rows_have_none(send, kafka_cluster, topic, tmp_path):
+    file = write_file(tmp_path / "f.csv", lines(20))
+    send(file, schema=dataclasses.replace(CLICKSTREAM, key=None))
+    assert [record.key for record in records(kafka_cluster, topic)] == [None] * 20
+
+
+def test_sparks_own_sink_sends_all_and_is_remembered(send, kafka_cluster, topic, tmp_path):
+    file = write_file(tmp_path / "f.csv", some := lines(500))
+    assert send(file, guarantee="at-least-once").rows_sent == 500
+    assert_exact(kafka_cluster, topic, some)
+    assert send(file).rows_skipped == 500
+
+
+def test_files_with_a_header_without_and_with_nothing(send, kafka_cluster, topic, tmp_path):
+    write_file(tmp_path / "bare.csv", some := lines(20), header=b"")
+    write_file(tmp_path / "empty.csv", [], header=b"")
+    write_file(tmp_path / "header.csv", [])
+    write_file(tmp_path / "with.csv", more := lines(20, seed=1))
+    result = send(tmp_path)
+    assert (result.files, result.rows_sent, result.rows_dead) == (4, 40, 0)
+    assert_exact(kafka_cluster, topic, some + more)
+    write_file(tmp_path / "header.csv", late := lines(5, seed=2))
+    assert send(tmp_path).rows_sent == 5
+    assert_exact(kafka_cluster, topic, some + more + late)
+
+
+# --- what is known already ---
+
+
+def test_a_file_is_known_by_its_content_whatever_its_name(
+    send, kafka_cluster, topic, tmp_path, small_chunks
+):
+    """Two equal files in one run, then a renamed one, a copy and a gzip of it."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    file = write_file(folder / "a.csv", some := lines(1_000))
+    shutil.copy(file, folder / "b.csv")
+    first = send(folder)
+    assert (first.rows_sent, first.rows_skipped) == (1_000, 1_000)
+    file.rename(folder / "renamed.csv")
+    (folder / "c.csv.gz").write_bytes(gzip.compress((folder / "b.csv").read_bytes()))
+    again = send(folder / "*.csv", folder / "c.csv.gz", folder / "b.csv")
+    assert (again.files, again.rows_sent, again.rows_skipped) == (3, 0, 3_000)
+    assert_exact(kafka_cluster, topic, some)
+
+
+def test_a_file_and_its_longer_copy_in_one_run_share_what_is_equal(
+    send, kafka_cluster, topic, tmp_path
+):
+    some = lines(300)
+    write_file(tmp_path / "a-longer.csv", some)
+    write_file(tmp_path / "shorter.csv", some[:200])
+    result = send(tmp_path)
+    assert (result.rows_sent, result.rows_skipped) == (300, 200)
+    assert_exact(kafka_cluster, topic, some)
+    (tmp_path / "shorter.csv").unlink()
+    assert send(tmp_path).rows_skipped == 300
+
+
+def test_of_a_grown_file_only_what_is_new_is_sent(
+    send, kafka_cluster, topic, tmp_path, small_chunks
+):
+    file = write_file(tmp_path / "f.csv", some := lines(1_000))
+    send(file)
+    write_file(file, some + (more := lines(500, seed=1)))
+    grown = send(file)
+    assert (grown.rows_sent, grown.rows_skipped) == (500, 1_000)
+    assert_exact(kafka_cluster, topic, some + more)
+
+
+def test_a_line_taken_before_it_was_complete_is_not_lost(send, kafka_cluster, topic, tmp_path):
+    """Both halves are dead letters that say so; the lines around them are events."""
+    some, half = lines(20), 60
+    file = write_file(tmp_path / "f.csv", [*some[:10], some[10][:half]])
+    assert send(file).rows_dead == 1
+    write_file(file, some)
+    grown = send(file)
+    assert (grown.rows_sent, grown.rows_dead) == (9, 1)
+    assert_exact(kafka_cluster, topic, some[:10] + some[11:])
+    dead = {
+        dict(record.headers)["headrace-reason"].decode(): record.value
+        for record in records(kafka_cluster, f"{topic}.dead")
+    }
+    rest = dead.pop("continues a line that was taken before it was complete")
+    (beginning,) = dead.values()
+    assert beginning + rest == some[10].rstrip(b"\n")
+
+
+def test_a_changed_or_truncated_file_is_refused_by_name(send, kafka_cluster, topic, tmp_path):
+    some, others = lines(200), lines(200, seed=1)
+    file = write_file(tmp_path / "f.csv", some)
+    send(file)
+    for changed in ([others[0], *some[1:]], some[:-1], others):
+        write_file(file, changed)
+        with pytest.raises(BadInput, match=re.escape(f"{file} has changed")):
+            send(file)
+    assert_exact(kafka_cluster, topic, some)
+    assert send(file, changed_is_new=True).rows_sent == 200
+    assert_exact(kafka_cluster, topic, some + others)
+
+
+# --- what is refused ---
+
+
+def test_a_file_with_too_many_bad_rows_leaves_nothing_and_may_be_mended(
+    send, kafka_cluster, topic, tmp_path
+):
+    file = write_file(tmp_path / "f.csv", [raw for raw, _ in rows(100, 0, 0.2)])
+    with pytest.raises(BadInput, match="more than 10%"):
+        send(file)
+    assert records(kafka_cluster, topic) == []
+    assert records(kafka_cluster, f"{topic}.dead") == []
+    write_file(file, some := lines(100))
+    send(file)
+    assert_exact(kafka_cluster, topic, some)
+
+
+def test_what_does_not_exist_is_refused_before_anything_starts(headrace, admin, topic, tmp_path):
+    file = write_file(tmp_path / "f.csv", lines(1))
+    for wrong, what in (
+        ((str(tmp_path / "none.csv"), "--topic", topic), "none.csv"),
+        ((str(file), "--topic", "nowhere"), "nowhere"),
+        ((str(file), "--topic", topic, "--schema", "unheard"), "unheard"),
+        ((str(file), "--topic", topic, "--key", "colour"), "colour"),
+    ):
+        done = headrace("ingest", *wrong, status=2)
+        assert what in done.error
+    with pytest.raises(BadInput):
+        find_schema("unheard")
+    with pytest.raises(TopicNotFound):
+        admin.topic(f"{topic}.dead")
+
+
+# --- what dies ---
+
+INGEST = f"""
+import functools, sys
+from headrace.cli.main import run
+from headrace.spark.ingest import chunks, job
+
+job.plan_chunks = functools.partial(chunks.plan_chunks, size={SMALL})
+sys.exit(run(["ingest", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_whose_driver_was_killed_or_stopped_is_finished_by_the_next(
+    send, kafka_cluster, topic, tmp_path, small_chunks, how
+):
+    """SIGKILL hits the driver, its JVM and its workers; Ctrl-C ends with 130 and no traceback."""
+    file = write_file(tmp_path / "f.csv", some := lines(10_000))
+    driver = subprocess.Popen(
+        [sys.executable, "-c", INGEST, str(file), "--topic", topic],
+        env=os.environ | {"HEADRACE_BOOTSTRAP": kafka_cluster.bootstrap},
+        start_new_session=True,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        seen = wait_for_rows(kafka_cluster, topic, driver)
+        (os.killpg if how == signal.SIGKILL else os.kill)(driver.pid, how)
+        _, told = driver.communicate(timeout=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    assert driver.returncode == (130 if how == signal.SIGINT else -how), told.decode()
+    assert b"Traceback" not in told
+    assert 0 < seen <= len(records(kafka_cluster, topic)) < 10_000
+    again = send(file)
+    assert again.rows_skipped >= seen
+    assert again.rows_sent + again.rows_skipped == 10_000
+    assert_exact(kafka_cluster, topic, some)
+
+
+def wait_for_rows(cluster, topic, driver=None):
+    for _ in Deadline(120).polls(every=0.1):
+        if seen := len(records(cluster, topic)):
+            return seen
+        if driver is not None and driver.poll() is not None:
+            raise AssertionError(driver.stderr.read().decode())
+    raise AssertionError("the rows did not come")
+
+
+def test_a_worker_killed_in_the_middle_of_a_transaction_costs_nothing(
+    send, spark, kafka_cluster, topic, tmp_path, small_chunks
+):
+    file = write_file(tmp_path / "f.csv", some := lines(10_000))
+    failed = failed_tasks(spark)
+    with while_rows_come(kafka_cluster, topic, lambda: kill_a_writer(spark, kafka_cluster)):
+        result = send(file)
+    assert failed_tasks(spark) > failed
+    assert result.rows_sent == 10_000
+    assert_exact(kafka_cluster, topic, some)
+
+
+@contextlib.contextmanager
+def while_rows_come(cluster, topic, hurt):
+    """Do harm on another thread, as soon as the first rows are visible."""
+    faults = []
+
+    def wait_and_hurt():
+        try:
+            wait_for_rows(cluster, topic)
+            hurt()
+        except BaseException as fault:
+            faults.append(fault)
+
+    thread = threading.Thread(target=wait_and_hurt)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+    assert not faults, faults
+
+
+def kill_a_writer(spark, cluster):
+    """SIGKILL for a worker that talks to brokers; its parent, which made it, lives on."""
+    jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)
+    ports = {int(address.rsplit(":", 1)[1]) for address in cluster.bootstrap.split(",")}
+    for _ in Deadline(30).polls(every=0.01):
+        for worker in jvm.children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if is_worker(worker) and ports & ports_of(worker):
+                    worker.kill()
+                    return
+    raise AssertionError("no worker was found")
+
+
+def is_worker(process):
+    return process.cmdline()[-1:] == ["pyspark.worker"] == process.parent().cmdline()[-1:]
+
+
+def ports_of(process):
+    """The ports to which it is connected."""
+    return {other.raddr.port for other in process.net_connections("tcp") if other.raddr}
+
+
+def failed_tasks(spark):
+    tracker = spark.sparkContext.statusTracker()
+    jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(None))
+    stages = (tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds)
+    return sum(stage.numFailedTasks for stage in stages if stage)
+
+
+def test_a_broker_killed_in_mid_run_costs_nothing(
+    send, kafka_cluster, kafka_faults, topic, tmp_path, small_chunks
+):
+    file = write_file(tmp_path / "f.csv", some := lines(10_000))
+    with while_rows_come(kafka_cluster, topic, lambda: kafka_faults.kill(2)):
+        result = send(file)
+    assert result.rows_sent == 10_000
+    assert_exact(kafka_cluster, topic, some)
