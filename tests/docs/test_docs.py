@@ -72,6 +72,15 @@ def test_readme_program_runs_as_pasted():
         assert f"b'hello {name}'" in done.stdout
 
 
+def test_the_program_about_the_sink_runs_as_pasted():
+    (program,) = blocks(ROOT / "docs" / "ingest.md", "python")
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=180
+    )
+    assert done.returncode == 0, done.stderr
+    assert "1000 records" in done.stdout
+
+
 def test_every_program_about_producers_runs_as_pasted():
     for program in blocks(ROOT / "docs" / "producers.md", "python"):
         done = subprocess.run(
