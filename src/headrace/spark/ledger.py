@@ -6,6 +6,7 @@ committed records sees is the truth.
 """
 
 import contextlib
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -22,6 +23,16 @@ LEDGER_TOPIC = "headrace.ledger"
 LEDGER_PARTITIONS = 8
 SECONDS_TO_SETTLE = 120.0
 SECONDS_TO_ANSWER = 30.0
+ANSWER_SECONDS = 5.0
+# While a partition changes its leader.
+_PASSING = (
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+)
 _BATCH = 1000
 
 
@@ -107,13 +118,18 @@ class Ledger:
     def _end(self) -> int:
         """Where the partition ends now, with what is written but not yet committed."""
         consumer = self._consumer("read_uncommitted")
+        deadline = Deadline(SECONDS_TO_ANSWER)
         try:
-            _, end = consumer.get_watermark_offsets(self._place, timeout=SECONDS_TO_ANSWER)
-        except KafkaException as error:
-            raise translate(error, f"reading {self.topic}") from error
+            while True:
+                try:
+                    _, end = consumer.get_watermark_offsets(self._place, timeout=ANSWER_SECONDS)
+                    return int(end)
+                except KafkaException as error:
+                    if deadline.expired or error.args[0].code() not in _PASSING:
+                        raise translate(error, f"reading {self.topic}") from error
+                time.sleep(0.1)  # a new leader needs a moment
         finally:
             consumer.close()
-        return int(end)
 
     def _consumer(self, isolation: str) -> Consumer:
         own = {
@@ -124,7 +140,8 @@ class Ledger:
             "isolation.level": isolation,
             "fetch.wait.max.ms": 50,
         }
-        return Consumer(self._settings | own)
+        quiet = {} if "logger" in self._settings else {"log_level": 0}
+        return Consumer(self._settings | own | quiet)
 
     def _take(self, messages: Iterable[Any]) -> None:
         for message in messages:
