@@ -1,16 +1,16 @@
 """How fast does the producer send, beside bare confluent-kafka and Kafka's own Java tool?
 
 All systems send the same records (250 bytes, with keys) to the same brokers in turns, several
-rounds, and the best round of each counts: noise on a machine only ever slows down.
+rounds. Ratios are taken within a round, and the median round counts.
 """
 
 import os
 import random
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median, quantiles
 from typing import Any
 
 import psutil
@@ -26,11 +26,16 @@ QUESTION = "How fast does the producer send, beside bare confluent-kafka and Kaf
 RECORDS = 1_000_000  # twice what the queue holds: all must keep pace with the brokers
 RECORD_BYTES = 250
 PARTITIONS = 5
-ROUNDS = 4
+ROUNDS = 7
 LATENCY_RECORDS = 1_500
 LATENCY_RATE = 300
 MEMORY_RECORDS = 5_000_000
 PERF_TOOL = "org.apache.kafka.tools.ProducerPerformance"
+SEND = "headrace send"
+AWAITED = "headrace send, awaited"
+SEND_MANY = "headrace send_many"
+PRODUCE = "confluent-kafka produce"
+PRODUCE_BATCH = "confluent-kafka produce_batch"
 PERF_TEST = "kafka-producer-perf-test"
 PERF_TEST_READY = "kafka-producer-perf-test, ready-made records without keys"
 CAPITALS = range(ord("A"), ord("Z") + 1)
@@ -55,10 +60,14 @@ def measure(progress: Progress) -> Measurement:
     with LocalCluster(3, progress=progress) as cluster:
         Admin(cluster.bootstrap).create_topic("bench", PARTITIONS, 1)
         bench = Bench(cluster, "bench", _records(RECORDS))
-        rows = _throughput(bench, progress)
-        rows += _latency(bench, progress)
-        rows.append(_memory(bench, progress))
-    return Measurement(rows, _ratios(rows))
+        rates = _throughput(bench, progress)
+        latencies = _latency(bench, progress)
+        memory = _memory(bench, progress)
+    throughput = [
+        {"case": "throughput", "system": name, "records_per_second": round(median(found))}
+        for name, found in rates.items()
+    ]
+    return Measurement([*throughput, *latencies, memory], _ratios(rates, latencies))
 
 
 def _records(count: int) -> list[Pair]:
@@ -68,25 +77,17 @@ def _records(count: int) -> list[Pair]:
     return [(str(number).encode(), values[number % 10_000]) for number in range(count)]
 
 
-def _throughput(bench: Bench, progress: Progress) -> list[dict[str, Any]]:
-    systems: dict[str, Callable[[Bench], float]] = {
-        "headrace send": _send,
-        "confluent-kafka produce": _bare_produce,
-        "headrace send_many": _send_many,
-        "confluent-kafka produce_batch": _bare_batch,
-        PERF_TEST: _perf_test,
-        PERF_TEST_READY: _perf_test_ready,
-    }
-    best: dict[str, float] = {}
-    for number in range(ROUNDS):
-        progress.step(f"throughput, round {number + 1} of {ROUNDS}")
+def _throughput(bench: Bench, progress: Progress) -> dict[str, list[float]]:
+    """Each system's records per second, round by round."""
+    rates: dict[str, list[float]] = {name: [] for name in SYSTEMS}
+    for number in range(1 + ROUNDS):
+        progress.step(f"throughput, round {number} of {ROUNDS}" if number else "warming up")
         # To and fro: what one leaves behind on the disks, the next one pays for.
-        for name in list(systems)[:: 1 if number % 2 else -1]:
-            best[name] = max(best.get(name, 0.0), systems[name](bench))
-    return [
-        {"case": "throughput", "system": name, "records_per_second": round(rate)}
-        for name, rate in ((name, best[name]) for name in systems)
-    ]
+        for name in list(SYSTEMS)[:: 1 if number % 2 else -1]:
+            rate = SYSTEMS[name](bench)
+            if number:  # before, the brokers still compile themselves
+                rates[name].append(rate)
+    return rates
 
 
 def _send(bench: Bench) -> float:
@@ -209,9 +210,9 @@ def _latency(bench: Bench, progress: Progress) -> list[dict[str, Any]]:
     return [
         {
             "case": "latency",
-            "system": "headrace send, awaited",
-            "p50_ms": round(statistics.median(ours), 2),
-            "p99_ms": round(statistics.quantiles(ours, n=100)[98], 2),
+            "system": AWAITED,
+            "p50_ms": round(median(ours), 2),
+            "p99_ms": round(quantiles(ours, n=100)[98], 2),
         },
         {"case": "latency", "system": PERF_TEST, "p50_ms": p50, "p99_ms": p99},
     ]
@@ -239,24 +240,32 @@ def _memory(bench: Bench, progress: Progress) -> dict[str, Any]:
             producer.send_many(bench.topic, bench.records)
             highest = max(highest, process.memory_info().rss)
     grown = (highest - before) / 1e6
-    return {"case": "memory", "system": "headrace send_many", "grown_mb": round(grown, 1)}
+    return {"case": "memory", "system": SEND_MANY, "grown_mb": round(grown, 1)}
 
 
-def _ratios(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
-    rate = {row["system"]: row["records_per_second"] for row in rows if row["case"] == "throughput"}
-    p99 = {row["system"]: row["p99_ms"] for row in rows if row["case"] == "latency"}
+SYSTEMS: dict[str, Callable[[Bench], float]] = {
+    SEND: _send,
+    PRODUCE: _bare_produce,
+    SEND_MANY: _send_many,
+    PRODUCE_BATCH: _bare_batch,
+    PERF_TEST: _perf_test,
+    PERF_TEST_READY: _perf_test_ready,
+}
 
-    def ratio(one: float, other: float) -> float:
-        return round(one / other, 2)
+
+def _ratios(
+    rates: Mapping[str, Sequence[float]], latencies: Sequence[dict[str, Any]]
+) -> dict[str, float]:
+    p99 = {row["system"]: row["p99_ms"] for row in latencies}
+
+    def ratio(one: str, other: str) -> float:
+        """The median round's: what slows a round down slows both."""
+        return round(median(a / b for a, b in zip(rates[one], rates[other], strict=True)), 2)
 
     return {
-        "send_many / perf-test": ratio(rate["headrace send_many"], rate[PERF_TEST]),
-        "send_many / perf-test, ready-made": ratio(
-            rate["headrace send_many"], rate[PERF_TEST_READY]
-        ),
-        "send / produce": ratio(rate["headrace send"], rate["confluent-kafka produce"]),
-        "send_many / produce_batch": ratio(
-            rate["headrace send_many"], rate["confluent-kafka produce_batch"]
-        ),
-        "p99 of send / perf-test": ratio(p99["headrace send, awaited"], p99[PERF_TEST]),
+        "send_many / perf-test": ratio(SEND_MANY, PERF_TEST),
+        "send_many / perf-test, ready-made": ratio(SEND_MANY, PERF_TEST_READY),
+        "send / produce": ratio(SEND, PRODUCE),
+        "send_many / produce_batch": ratio(SEND_MANY, PRODUCE_BATCH),
+        "p99 of send / perf-test": round(p99[AWAITED] / p99[PERF_TEST], 2),
     }

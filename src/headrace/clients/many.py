@@ -19,7 +19,6 @@ from headrace.clients.deliveries import (
     as_bytes,
     record_of,
 )
-from headrace.clients.serving import ATTENTION_SECONDS
 from headrace.errors import BufferFull, DeliveryFailed, KafkaFailure
 from headrace.model import Deadline
 
@@ -30,7 +29,9 @@ if TYPE_CHECKING:
 # is taken whole and stays in order.
 MANY_BYTES = 128 << 20
 Pair = tuple[Any, Any]
+Form = dict[str, Any]
 SAMPLE = 20
+FLUSH_SECONDS = 0.1
 
 
 class Many:
@@ -43,7 +44,6 @@ class Many:
         self.failed: list[FailedRecord] = []
         self._settled = 0
         self._complete = False
-        self._done = threading.Event()
 
     @property
     def done(self) -> bool:
@@ -57,8 +57,8 @@ class Many:
         """Wait for all; returns how many were written, or raises with the failed ones in hand."""
         deadline = Deadline(timeout)
         while not self.done and not deadline.expired:
-            self._producer._server.attend()
-            self._done.wait(deadline.remaining(at_most=ATTENTION_SECONDS / 2))
+            # Nothing more will come to fill a batch: what lingers goes now.
+            self._producer._server.flush(deadline.remaining(at_most=FLUSH_SECONDS))
         if not self.done:
             raise KafkaFailure(
                 f"{self.sent - self._settled:,} of {self.sent:,} records to {self.topic} had no "
@@ -78,8 +78,6 @@ class Many:
     def _close(self) -> None:
         """No more records will come."""
         self._complete = True
-        if self.done:
-            self._done.set()
 
     def _one_settled(self, delivery: Delivery) -> None:
         failed = delivery.failed_record
@@ -89,8 +87,6 @@ class Many:
         self.failed.extend(failed)
         self._producer._remember(self, failed)
         self._settled += count
-        if self.done:
-            self._done.set()
 
 
 class Chunk:
@@ -156,11 +152,12 @@ class ManySender:
 
     def send(self, topic: str, records: Iterable[Any], chunk: int, *, one_by_one: bool) -> Many:
         many = Many(self.producer, topic)
+        forms: list[Form] = []
         source = iter(records)
         chunk = max(1, min(chunk, self._max_records))  # a chunk must fit whole
         while part := list(itertools.islice(source, chunk)):
             pairs = None if one_by_one else pairs_of(part)
-            if pairs is None or not self._send_chunk(topic, pairs, many):
+            if pairs is None or not self._send_chunk(topic, pairs, forms, many):
                 self._send_each(topic, part, many)
         many._close()
         return many
@@ -185,11 +182,11 @@ class ManySender:
             self.producer.send(*outgoing, on_delivery=many._one_settled)
             many.sent += 1
 
-    def _send_chunk(self, topic: str, pairs: Sequence[Pair], many: Many) -> bool:
+    def _send_chunk(self, topic: str, pairs: Sequence[Pair], forms: list[Form], many: Many) -> bool:
         """Hand a chunk over whole; False if not all of it is pairs that librdkafka takes."""
         try:
             pairs = self.producer._encode_pairs(topic, pairs)
-            batch = [{"key": key, "value": value} for key, value in pairs]
+            batch = _filled_in(forms, pairs)
         except ValueError:  # a tuple that is no pair
             return False
         size = _about_bytes(pairs)
@@ -203,6 +200,7 @@ class ManySender:
         many.sent += len(batch)
         if taken < len(batch):
             self._settle_refused(topic, batch, chunk)
+            forms.clear()  # the refused ones keep their errors
         self.producer._server.serve_if_free()
         return True
 
@@ -223,7 +221,7 @@ class ManySender:
             self.sent += count
             return True
 
-    def _settle_refused(self, topic: str, batch: list[dict[str, Any]], chunk: Chunk) -> None:
+    def _settle_refused(self, topic: str, batch: list[Form], chunk: Chunk) -> None:
         """Records that produce_batch did not take: those without room are sent one by one."""
         full: BufferFull | None = None
         for message in batch:
@@ -264,6 +262,23 @@ def pairs_of(part: Sequence[Any]) -> Sequence[Pair] | None:
     if tuple in kinds or Outgoing in kinds:
         return None
     return [(None, value) for value in part]
+
+
+def _filled_in(forms: list[Form], pairs: Sequence[Pair]) -> list[Form]:
+    """Records as produce_batch takes them. The forms are used again: making one costs 45 ns more.
+
+    >>> forms = []
+    >>> _filled_in(forms, [(b"a", b"1"), (b"b", b"2")]) is forms
+    True
+    >>> _filled_in(forms, [(b"c", b"3")])
+    [{'key': b'c', 'value': b'3'}]
+    """
+    forms.extend({} for _ in range(len(pairs) - len(forms)))
+    batch = forms if len(forms) == len(pairs) else forms[: len(pairs)]
+    for form, (key, value) in zip(batch, pairs, strict=True):
+        form["key"] = key
+        form["value"] = value
+    return batch
 
 
 def _about_bytes(pairs: Sequence[Pair]) -> int:
