@@ -10,7 +10,7 @@ INTRODUCTION = """# The command line
 Written by `make docs` from the commands themselves.
 
 Results go to stdout, everything else to stderr. Exit status: 0 done, 1 the operation failed or a
-promise did not hold, 2 bad usage or bad input, 130 stopped by Ctrl-C.
+promise did not hold, 2 bad usage or bad input, 130 stopped by Ctrl-C, 143 by SIGTERM.
 """
 
 

@@ -20,7 +20,8 @@
         │   ├── Unreachable       no broker answered in time
         │   ├── GroupIsLive       the group has members, its offsets cannot be moved
         │   ├── DeliveryFailed    a record was not written
-        │   └── BufferFull        records wait to be sent, and no more fit
+        │   ├── BufferFull        records wait to be sent, and no more fit
+        │   └── ForeignMetadata   a committed offset has metadata that are not ours, or damaged
         ├── SerdeError            bytes and objects that do not become each other
         │   ├── EncodeFailed      a value has no bytes in this serde
         │   └── DecodeFailed      bytes are not what this serde writes
@@ -131,6 +132,13 @@ class DeliveryFailed(KafkaFailure):
 
 class BufferFull(KafkaFailure):
     """Records wait to be sent, and no more fit; the record that did not is still yours."""
+
+
+class ForeignMetadata(KafkaFailure):
+    """A committed offset has metadata that Headrace did not write, or that are damaged.
+
+    The offset itself is good: going on from it repeats records, and skips none.
+    """
 
 
 class SerdeError(OperationFailed):

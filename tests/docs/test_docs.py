@@ -10,7 +10,7 @@ import pytest
 import typer.main
 
 from headrace.cli.main import app
-from headrace.config.profiles import Profile, ProfileFile, read_profiles
+from headrace.config.profiles import Profile, ProfileFile, SparkSection, read_profiles
 from headrace.labs import find_labs
 
 ROOT = Path(__file__).parents[2]
@@ -117,8 +117,9 @@ def test_every_variable_in_the_code_is_documented_and_the_other_way_round():
 
 def test_every_field_of_headrace_toml_is_documented():
     page = (ROOT / "docs" / "settings.md").read_text("utf-8")
-    fields = {*Profile.model_fields, *ProfileFile.model_fields} - {"profiles"}
-    documented = set(re.findall(r"^\| `([a-z]+)` \|", page, re.MULTILINE))
+    of_spark = {f"spark.{name}" for name in SparkSection.model_fields}
+    fields = {*Profile.model_fields, *ProfileFile.model_fields, *of_spark} - {"profiles", "spark"}
+    documented = set(re.findall(r"^\| `([a-z.]+)` \|", page, re.MULTILINE))
     assert fields == documented
 
 

@@ -218,12 +218,13 @@ def test_a_short_lived_cluster_is_swept_when_its_owner_was_killed(home: Home) ->
     assert list((home.path / "clusters").glob("short-lived-*")) == []
 
 
-def test_ctrl_c_during_up_leaves_nothing_running(home: Home) -> None:
-    """SIGINT while the broker starts: exit 130, no server, no half-made cluster."""
+@pytest.mark.parametrize(("how", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_during_up_leaves_nothing_running(home: Home, how: int, status: int) -> None:
+    """While the broker starts: 130 or 143, no server, no half-made cluster."""
     with home.start("up") as call:
         eventually((home.cluster() / "broker-1" / "server.log").exists, "the broker has begun")
-        call.process.send_signal(signal.SIGINT)
-        call.finish(status=130)
+        call.process.send_signal(how)
+        call.finish(status=status)
     assert home.servers() == []
     assert not home.cluster().exists()
 

@@ -1,12 +1,10 @@
 """`ingest` on a real cluster: every row of a file once, whatever happens to file or process."""
 
 import contextlib
-import csv
 import dataclasses
 import functools
 import gzip
 import itertools
-import json
 import os
 import re
 import shutil
@@ -20,18 +18,19 @@ from datetime import UTC, datetime, timedelta
 import psutil
 import pytest
 
-import headrace as hr
 from headrace.clients import Connection
 from headrace.errors import BadInput, TopicNotFound
 from headrace.model import Deadline
-from headrace.services.clickstream import HEADER, rows
+from headrace.services.clickstream import rows
+from support.ingest import assert_exact, event, json_line, line_columns, lines, records, write_file
 
 pytest.importorskip("pyspark")
 
-from headrace.spark.ingest import job
+from headrace.spark.ingest import files
 from headrace.spark.ingest.chunks import plan_chunks
-from headrace.spark.ingest.job import IngestOptions, ingest
-from headrace.spark.ingest.lines import SHOWN_BYTES
+from headrace.spark.ingest.job import ingest
+from headrace.spark.ingest.options import IngestOptions
+from headrace.spark.ingest.rows import SHOWN_BYTES
 from headrace.spark.ingest.schema import CLICKSTREAM, find_schema
 
 SMALL = 64 << 10
@@ -70,60 +69,7 @@ def send(spark, kafka_cluster, topic):
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(job, "plan_chunks", functools.partial(plan_chunks, size=SMALL))
-
-
-def lines(count, seed=0):
-    return [raw for raw, _ in rows(count, seed)]
-
-
-def write_file(path, some_lines, header=HEADER):
-    path.write_bytes(header + b"".join(some_lines))
-    return path
-
-
-def records(cluster, topic):
-    """What a reader of committed records sees."""
-    settings = {"isolation.level": "read_committed"}
-    with hr.Reader(topic, connection=cluster.bootstrap, settings=settings) as reader:
-        return [record for batch in reader.batches() for record in batch]
-
-
-def event(line):
-    """The event that a good line is, worked out without Spark."""
-    when, kind, product, category, code, brand, price, user, session = line_columns(line)
-    moment = datetime.strptime(when, "%Y-%m-%d %H:%M:%S UTC").replace(tzinfo=UTC)
-    return {
-        "eventTime": int(moment.timestamp()) * 1000,
-        "eventType": kind,
-        "productId": int(product),
-        "categoryId": int(category),
-        "categoryCode": code or None,
-        "brand": brand or None,
-        "price": float(price),
-        "userid": int(user),
-        "userSession": session,
-    }
-
-
-def line_columns(line):
-    return next(csv.reader([line.decode().rstrip("\n")]))
-
-
-def key_and_event(line):
-    return line_columns(line)[7], json.dumps(event(line), sort_keys=True)
-
-
-def assert_exact(cluster, topic, some_lines):
-    """Every line once: by key and content, and by the row's own id."""
-    found = records(cluster, topic)
-    content = Counter(
-        (record.key.decode(), json.dumps(json.loads(record.value), sort_keys=True))
-        for record in found
-    )
-    assert content == Counter(map(key_and_event, some_lines))
-    assert len({record.headers for record in found}) == len(some_lines)
-    assert {[name for name, _ in record.headers] == ["headrace-row"] for record in found} <= {True}
+    monkeypatch.setattr(files, "plan_chunks", functools.partial(plan_chunks, size=SMALL))
 
 
 # --- what arrives ---
@@ -329,19 +275,23 @@ def test_what_does_not_exist_is_refused_before_anything_starts(headrace, admin, 
 INGEST = f"""
 import functools, sys
 from headrace.cli.main import run
-from headrace.spark.ingest import chunks, job
+from headrace.spark.ingest import chunks, files
 
-job.plan_chunks = functools.partial(chunks.plan_chunks, size={SMALL})
+files.plan_chunks = functools.partial(chunks.plan_chunks, size={SMALL})
 sys.exit(run(["ingest", *sys.argv[1:]]))
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("how", "format"), [(signal.SIGKILL, "csv"), (signal.SIGINT, "csv"), (signal.SIGKILL, "jsonl")]
+)
 def test_a_run_whose_driver_was_killed_or_stopped_is_finished_by_the_next(
-    send, kafka_cluster, topic, tmp_path, small_chunks, how
+    send, kafka_cluster, topic, tmp_path, small_chunks, how, format
 ):
     """SIGKILL hits the driver, its JVM and its workers; Ctrl-C ends with 130 and no traceback."""
     file = write_file(tmp_path / "f.csv", some := lines(10_000))
+    if format == "jsonl":
+        file = write_file(tmp_path / "f.jsonl", map(json_line, some), header=b"")
     driver = subprocess.Popen(
         [sys.executable, "-c", INGEST, str(file), "--topic", topic],
         env=os.environ | {"HEADRACE_BOOTSTRAP": kafka_cluster.bootstrap},

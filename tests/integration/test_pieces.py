@@ -68,6 +68,24 @@ def test_a_piece_is_sent_once_however_often_it_is_written(kafka_cluster, target,
     assert numbers(kafka_cluster, topic) == list(range(1_000))
 
 
+@pytest.mark.parametrize(
+    ("bad", "good", "share", "too_many"),
+    [(11, 89, 0.1, True), (10, 10, 0.1, False), (11, 99, 0.1, False), (1, 99, 0.0, True)],
+)
+def test_a_limited_topic_gets_its_share_and_a_few_in_any_case(
+    kafka_cluster, target, make_topic, bad, good, share, too_many
+):
+    topic, dead = make_topic(1), make_topic(1)
+    target = make_target(kafka_cluster.bootstrap, target.job, limit=(dead, share))
+    table = [*rows(topic, good), *rows(dead, bad)]
+    if too_many:
+        with pytest.raises(BadInput, match=f"{bad} of the first {bad + good} rows"):
+            write(target, table)
+    else:
+        write(target, table)
+    assert len(numbers(kafka_cluster, dead)) == (0 if too_many else bad)
+
+
 def test_pieces_and_jobs_do_not_mistake_each_other(kafka_cluster, target, make_topic):
     topic = make_topic(1)
     other = make_target(kafka_cluster.bootstrap, target.job + "-other")

@@ -20,9 +20,9 @@ from headrace.testing.spark_cluster import SparkCluster
 INGEST = """
 import functools, sys
 from headrace.cli.main import run
-from headrace.spark.ingest import chunks, job
+from headrace.spark.ingest import chunks, files
 
-job.plan_chunks = functools.partial(chunks.plan_chunks, size=64 << 10)
+files.plan_chunks = functools.partial(chunks.plan_chunks, size=64 << 10)
 sys.exit(run(["ingest", *sys.argv[1:], "-o", "json"]))
 """
 WHERE = """

@@ -144,6 +144,24 @@ def test_pieces_by_column_are_known_wherever_they_come(spark, kafka_cluster, mak
     assert numbers(kafka_cluster, topic) == list(range(1_000))
 
 
+def test_pieces_named_by_partition(spark, kafka_cluster, make_topic):
+    topic = make_topic(3)
+    job = f"named-{topic}"
+    table = numbered(spark, 1_000, 4)
+    write(table.coalesce(1), kafka_cluster, topic, job=job, pieces='["all"]')
+    before = len(records(kafka_cluster, topic))
+    write(table.coalesce(1), kafka_cluster, topic, job=job, pieces='["all"]')
+    assert len(records(kafka_cluster, topic)) == before == 1_000
+    with pytest.raises(Exception, match="partition 3 has no piece: option 'pieces' names 3"):
+        write(table, kafka_cluster, topic, job=job, pieces='["a", "b", "c"]')
+
+
+@pytest.mark.parametrize("pieces", ['["a", "a"]', "a,b", "[1]", '[""]'])
+def test_names_of_pieces_that_cannot_be_are_refused(spark, kafka_cluster, pieces):
+    with pytest.raises(Exception, match="option 'pieces'"):
+        write(numbered(spark, 1), kafka_cluster, "t", job="j", pieces=pieces)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

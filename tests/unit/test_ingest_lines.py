@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from headrace.services.clickstream import HEADER, KINDS, OVERSIZED_BYTES, rows
 from headrace.spark.ingest import chunks, lines
 from headrace.spark.ingest.chunks import ROW_LINES, plan_chunks
-from headrace.spark.ingest.lines import MAX_ROW_BYTES, SHOWN_BYTES, lines_of, split
+from headrace.spark.ingest.lines import Split, lines_of, split
+from headrace.spark.ingest.rows import MAX_ROW_BYTES, SHOWN_BYTES
 
 pytest.importorskip("pyarrow")
 
@@ -321,3 +322,17 @@ def test_a_batch_without_good_rows_is_left_out():
 def test_lines_of_tells_rows_from_lines():
     found = list(lines_of(b'a,b\n\nc,"d\ne"\nf', 5, mid_line=False, width=2))
     assert [(line.number, line.raw) for line in found] == [(5, b"a,b"), (7, b'c,"d\ne"'), (9, b"f")]
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"a,b", b'"a",b', b'a,"b', b'b",c', b'"', b"", b'"",""']), max_size=25
+    )
+)
+def test_quotes_are_looked_at_alone_and_all_comes_out_the_same(lines):
+    """Lines between those with quotes are taken whole; row by row must come to the same."""
+    data = b"\n".join(lines)
+    expected = Split([], [], [])
+    for line in lines_of(data, 7, mid_line=False, width=2):
+        expected.take(line, 2)
+    assert split(data, 7, 2) == expected

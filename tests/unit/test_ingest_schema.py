@@ -97,6 +97,25 @@ def test_a_time_has_the_clickstreams_format_unless_told():
     assert schema.columns[0].format == CLICKSTREAM.columns[0].format
 
 
+@pytest.mark.parametrize(
+    ("format", "unit", "counted"),
+    [("millis", "millis", True), ("micros", "micros", True), ("yyyy-MM-dd", "millis", False)],
+)
+def test_a_time_may_be_a_count_since_1970(format, unit, counted):
+    schema = schema_from_toml(
+        write(f'[[columns]]\nname = "at"\ntype = "time"\nformat = "{format}"')
+    )
+    (column,) = schema.columns
+    assert (column.unit, column.is_counted_time) == (unit, counted)
+
+
+def test_a_date_is_written_as_people_do_unless_told():
+    schema = schema_from_toml(write('[[columns]]\nname = "on"\ntype = "date"'))
+    assert schema.columns[0].format == "yyyy-MM-dd"
+    dotted = '[[columns]]\nname = "on"\ntype = "date"\nformat = "dd.MM.yyyy"'
+    assert schema_from_toml(write(dotted)).columns[0].format == "dd.MM.yyyy"
+
+
 @pytest.mark.parametrize("name", ["click", "", "missing.toml", "."])
 def test_a_schema_that_is_not_there(name):
     with pytest.raises(BadInput, match="there is no schema") as caught:
@@ -104,6 +123,7 @@ def test_a_schema_that_is_not_there(name):
     assert repr(name) in caught.value.message
     assert "clickstream" in caught.value.hint
     assert "TOML file" in caught.value.hint
+    assert ".avsc" in caught.value.hint
 
 
 @pytest.mark.parametrize("content", [b"[[columns]", b"\xff\xfe", b'name = "\x00"'])
@@ -181,9 +201,9 @@ def test_what_is_wrong_with_a_file(text, message, hint):
             "there are name, field, type, required, format, values",
         ),
         (
-            'name = "a"\ntype = "int"',
-            "(a) has type 'int'",
-            "types are string, long, double, time, enum",
+            'name = "a"\ntype = "decimal"',
+            "(a) has type 'decimal'",
+            "types are string, long, int, double, float, boolean, time, date, enum",
         ),
         ('name = "a"\ntype = ["long"]', "(a) has type = ['long']", 'type = "double"'),
         ('name = "a"\nrequired = "no"', "(a) has required = 'no'", "required = true"),
@@ -198,6 +218,11 @@ def test_what_is_wrong_with_a_file(text, message, hint):
             'name = "a"\ntype = "long"\nvalues = ["1"]',
             "(a) has values, but is of type long",
             'type = "enum"',
+        ),
+        (
+            'name = "a"\ntype = "date"\nformat = "millis"',
+            "(a) has format 'millis', but is a date",
+            'format = "yyyy-MM-dd", or type = "time"',
         ),
         ('name = "a"\ntype = "enum"', "(a) is an enum without values", 'values = ["a", "b"]'),
         (

@@ -100,6 +100,39 @@ def test_no_rows():
     assert rows(value=pa.array([], pa.binary()), headers=headers, timestamp=moments) == []
 
 
+# --- headers in columns of their own ---
+
+
+def test_a_column_for_one_header():
+    found = rows(value=[b""] * 2, **{"header:id": [b"7", b"8"]})
+    assert [row.headers for row in found] == [[("id", b"7")], [("id", b"8")]]
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.none() | st.binary(max_size=3)] * 2, st.lists(st.binary(max_size=3))),
+        max_size=20,
+    )
+)
+def test_headers_of_all_columns_in_their_order_and_none_where_null(cells):
+    one, two, listed = zip(*cells, strict=True) if cells else ((), (), ())
+    arrays = [[{"key": "l", "value": value} for value in values] for values in listed]
+    batch = pa.record_batch(
+        {
+            "value": pa.array([b""] * len(cells), pa.binary()),
+            "header:one": pa.array(one, pa.binary()),
+            "headers": pa.array(arrays, HEADERS),
+            "header:two": pa.array(two, pa.binary()),
+        }
+    )
+    expected = [
+        [("l", value) for value in values]
+        + [(name, value) for name, value in (("one", a), ("two", b)) if value is not None]
+        for a, b, values in cells
+    ]
+    assert [row.headers or [] for row in rows_of(batch, "t")] == expected
+
+
 # --- timestamps ---
 
 
@@ -300,6 +333,14 @@ def test_every_column_is_known():
 )
 def test_columns_that_fit(name, kind):
     check_columns(table(**{"value": t.BinaryType(), name: kind}), "t")
+
+
+def test_a_column_for_a_header_fits_and_has_a_name():
+    check_columns(table(**{"value": t.BinaryType(), "header:id": t.StringType()}), "t")
+    with pytest.raises(BadInput, match="column 'header:' means nothing"):
+        check_columns(table(**{"value": t.BinaryType(), "header:": t.StringType()}), "t")
+    with pytest.raises(BadInput, match="column 'header:id' is bigint, not binary or string"):
+        check_columns(table(**{"value": t.BinaryType(), "header:id": t.LongType()}), "t")
 
 
 def test_a_column_of_topics_is_as_good_as_the_option():

@@ -1,10 +1,12 @@
 """How fast do files come into Kafka exactly once, beside Spark's own sink?
 
 The same table (lines read, typed, as JSON, with key and header) is written to Spark's `noop`,
-with Spark's own Kafka sink as it comes and tuned, and exactly once. In turns, several rounds, the
-best of each counts; before that each writes a little, so that nobody pays for the start.
+with Spark's own Kafka sink as it comes and tuned, and exactly once. In turns, several rounds;
+ratios are taken within a round, and the median round counts. Before that each writes a little, so
+that nobody pays for the start.
 """
 
+import contextlib
 import tempfile
 import threading
 import time
@@ -12,6 +14,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -25,10 +28,12 @@ from headrace.services.generate import write_clickstream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from headrace.spark.ingest.source import ChunkToRead
+
 QUESTION = "How fast do files come into Kafka exactly once, beside Spark's own sink?"
-ROWS = 1_000_000
-WARM_UP_ROWS = 100_000
-ROUNDS = 2
+ROWS = 2_000_000
+WARM_UP_ROWS = 500_000
+ROUNDS = 3
 BAD = 0.01
 PARTITIONS = 5
 TOPIC = "bench"
@@ -39,74 +44,84 @@ NOOP = "noop"
 
 
 @dataclass(frozen=True)
+class Rows:
+    """A file's rows, as ingest makes a table of them."""
+
+    table: "DataFrame"
+    pieces: str
+
+
+@dataclass(frozen=True)
 class Bench:
     """The Spark session, the brokers, and how each system writes a table."""
 
     spark: "SparkSession"
     cluster: LocalCluster
 
-    def table(self, path: Path) -> "DataFrame":
+    def rows(self, path: Path) -> Rows:
         from headrace.spark.ingest.events import to_records
         from headrace.spark.ingest.schema import CLICKSTREAM
+        from headrace.spark.ingest.source import names_option, plan_option
 
-        plan = _plan(path, len(CLICKSTREAM.columns))
+        chunks = _chunks(path)
+        plan = plan_option(chunks, len(CLICKSTREAM.columns))
         lines = self.spark.read.format("headrace-files").option("plan", plan).load()
-        return to_records(
+        table = to_records(
             lines,
             CLICKSTREAM,
-            topic=TOPIC,
             dead=f"{TOPIC}.dead",
             key=CLICKSTREAM.key,
             value="json",
             event_time=False,
         )
+        return Rows(table, names_option(chunks))
 
-    def noop(self, table: "DataFrame") -> None:
-        table.write.format("noop").mode("overwrite").save()
+    def noop(self, rows: Rows) -> None:
+        rows.table.write.format("noop").mode("overwrite").save()
 
-    def exactly_once(self, table: "DataFrame") -> None:
-        writer = table.write.format("headrace").option("job", f"bench-{uuid.uuid4()}")
+    def exactly_once(self, rows: Rows) -> None:
+        writer = rows.table.write.format("headrace").option("job", f"bench-{uuid.uuid4()}")
+        writer = writer.option("topic", TOPIC).option("pieces", rows.pieces)
         writer.option("bootstrap", self.cluster.bootstrap).mode("append").save()
 
-    def tuned(self, table: "DataFrame") -> None:
+    def tuned(self, rows: Rows) -> None:
         from headrace.spark.ingest.job import SPARKS_SINK
 
-        self._sparks_own(table, SPARKS_SINK)
+        self._sparks_own(rows, SPARKS_SINK)
 
-    def default(self, table: "DataFrame") -> None:
-        self._sparks_own(table, {})
+    def default(self, rows: Rows) -> None:
+        self._sparks_own(rows, {})
 
-    def _sparks_own(self, table: "DataFrame", settings: dict[str, str]) -> None:
-        writer = table.select("topic", "key", "value", "headers").write.format("kafka")
+    def _sparks_own(self, rows: Rows, settings: dict[str, str]) -> None:
+        from headrace.spark.ingest.events import for_sparks_sink
+
+        writer = for_sparks_sink(rows.table, TOPIC).write.format("kafka")
         writer = writer.option("kafka.bootstrap.servers", self.cluster.bootstrap)
         for name, value in settings.items():
             writer = writer.option(f"kafka.{name}", value)
         writer.save()
 
 
-def _plan(path: Path, width: int) -> str:
+def _chunks(path: Path) -> "list[ChunkToRead]":
     """All chunks of the file, as ingest plans them for a new one."""
     from headrace.spark.ingest.chunks import plan_chunks
-    from headrace.spark.ingest.source import ChunkToRead, plan_option
+    from headrace.spark.ingest.source import ChunkToRead
 
     with path.open("rb") as file:
         chunks = plan_chunks(file, ())
-    return plan_option(
-        [
-            ChunkToRead(
-                path=str(path),
-                piece=str(chunk.extent),
-                start=chunk.extent.start,
-                end=chunk.extent.end,
-                first_line=chunk.first_line,
-                lines=chunk.lines,
-                mid_line=chunk.mid_line,
-                skip_lines=int(chunk.extent.start == 0),
-            )
-            for chunk in chunks
-        ],
-        width,
-    )
+    return [
+        ChunkToRead(
+            path=str(path),
+            piece=str(chunk.extent),
+            start=chunk.extent.start,
+            end=chunk.extent.end,
+            first_line=chunk.first_line,
+            lines=chunk.lines,
+            mid_line=chunk.mid_line,
+            skip_lines=int(chunk.extent.start == 0),
+        )
+        for chunk in chunks
+    ]
 
 
 def measure(progress: Progress) -> Measurement:
@@ -133,26 +148,31 @@ def _measure(bench: Bench, folder: Path, progress: Progress) -> Measurement:
         "good": _file(folder, "good", ROWS, 0.0),
         "bad": _file(folder, "bad", ROWS, BAD),
     }
-    systems = {
-        NOOP: bench.noop,
-        DEFAULT: bench.default,
-        TUNED: bench.tuned,
-        EXACTLY_ONCE: bench.exactly_once,
+    systems: dict[str, tuple[Callable[[Rows], None], str]] = {
+        NOOP: (bench.noop, "good"),
+        DEFAULT: (bench.default, "good"),
+        TUNED: (bench.tuned, "good"),
+        EXACTLY_ONCE: (bench.exactly_once, "good"),
+        _with_bad(): (bench.exactly_once, "bad"),
     }
-    best: dict[str, float] = {}
-    memory = Memory()
-    for name, system in systems.items():
+    for name, (write, _) in systems.items():
         progress.step(f"warming up: {name}")
-        system(bench.table(files["warm"]))
+        write(bench.rows(files["warm"]))
+    rates: dict[str, list[float]] = {name: [] for name in systems}
+    memory = Memory()
     for number in range(ROUNDS):
         progress.step(f"round {number + 1} of {ROUNDS}")
-        for name, system in systems.items():
-            _best(best, name, system, bench.table(files["good"]))
-        with memory:
-            _best(best, _with_bad(), bench.exactly_once, bench.table(files["bad"]))
-    rows = [{"case": "rows", "system": n, "rows_per_second": round(r)} for n, r in best.items()]
+        # To and fro: what one leaves behind, the next one pays for.
+        for name in list(systems)[:: -1 if number % 2 else 1]:
+            write, file = systems[name]
+            with memory if write == bench.exactly_once else contextlib.nullcontext():
+                rates[name].append(_rate(write, bench.rows(files[file])))
+    rows = [
+        {"case": "rows", "system": name, "rows_per_second": round(median(found))}
+        for name, found in rates.items()
+    ]
     rows.append({"case": "memory", "system": "Python workers", **memory.figures()})
-    return Measurement(rows, _ratios(best))
+    return Measurement(rows, _ratios(rates))
 
 
 def _with_bad() -> str:
@@ -165,22 +185,21 @@ def _file(folder: Path, name: str, rows: int, bad: float) -> Path:
     return path
 
 
-def _best(
-    best: dict[str, float], name: str, write: Callable[["DataFrame"], None], table: "DataFrame"
-) -> None:
+def _rate(write: Callable[[Rows], None], rows: Rows) -> float:
     started = time.perf_counter()
-    write(table)
-    best[name] = max(best.get(name, 0.0), ROWS / (time.perf_counter() - started))
+    write(rows)
+    return ROWS / (time.perf_counter() - started)
 
 
-def _ratios(best: dict[str, float]) -> dict[str, float]:
+def _ratios(rates: dict[str, list[float]]) -> dict[str, float]:
     def ratio(one: str, other: str) -> float:
-        return round(best[one] / best[other], 2)
+        return round(median(a / b for a, b in zip(rates[one], rates[other], strict=True)), 2)
 
     return {
         "exactly once / Spark's defaults": ratio(EXACTLY_ONCE, DEFAULT),
         "exactly once / Spark's tuned": ratio(EXACTLY_ONCE, TUNED),
         "noop / exactly once": ratio(NOOP, EXACTLY_ONCE),
+        "noop / Spark's tuned": ratio(NOOP, TUNED),
         "1% bad rows / none": ratio(_with_bad(), EXACTLY_ONCE),
     }
 
@@ -218,7 +237,7 @@ def _worker_megabytes() -> list[float]:
     found = []
     for process in psutil.Process().children(recursive=True):
         try:
-            if "pyspark.daemon" in " ".join(process.cmdline()):
+            if process.cmdline()[1:3] == ["-m", "headrace.spark.daemon"]:
                 found.append(process.memory_info().rss / 1e6)
         except psutil.Error:  # it ended meanwhile
             continue

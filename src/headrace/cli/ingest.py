@@ -17,6 +17,14 @@ class Value(StrEnum):
 
     json = "json"
     csv = "csv"
+    avro = "avro"
+
+
+class Format(StrEnum):
+    """What the files are."""
+
+    csv = "csv"
+    jsonl = "jsonl"
 
 
 class Guarantee(StrEnum):
@@ -33,9 +41,18 @@ def ingest(
         str | None, typer.Option(metavar="COLUMN", help="The key's column; else the schema's.")
     ] = None,
     schema: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="clickstream, or a TOML file of columns.")
+        str,
+        typer.Option(
+            metavar="NAME|FILE", help="clickstream, a TOML file of columns, or an .avsc file."
+        ),
     ] = "clickstream",
-    value: Annotated[Value, typer.Option(help="What a record's value is.")] = Value.json,
+    format: Annotated[
+        Format | None,
+        typer.Option(help="What the files are; else .jsonl, .ndjson, .json are JSON lines."),
+    ] = None,
+    value: Annotated[
+        Value, typer.Option(help="What a record's value is; avro needs the schema registry.")
+    ] = Value.json,
     guarantee: Annotated[
         Guarantee, typer.Option(help="at-least-once uses Spark's own sink.")
     ] = Guarantee.exactly_once,
@@ -57,8 +74,8 @@ def ingest(
     if not 0 <= max_bad <= 1:
         raise BadInput(f"--max-bad is {max_bad}", hint="give a share between 0 and 1")
 
-    from headrace.spark.ingest.job import IngestOptions
     from headrace.spark.ingest.job import ingest as run
+    from headrace.spark.ingest.options import IngestOptions
     from headrace.spark.ingest.schema import find_schema
 
     rows = find_schema(schema)
@@ -69,6 +86,7 @@ def ingest(
         topic=topic,
         schema=rows,
         key=key,
+        format=None if format is None else format.value,
         value=value.value,
         guarantee=guarantee.value,
         event_time=event_time,

@@ -1,6 +1,8 @@
 """`headrace`: the commands, and one place where errors become exit statuses."""
 
+import signal
 import sys
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -72,11 +74,22 @@ def options(
 
 def main() -> None:
     """Run the command line and exit with its status."""
+    signal.signal(signal.SIGTERM, _end_as_by_ctrl_c)
     sys.exit(run(sys.argv[1:]))
 
 
+def _end_as_by_ctrl_c(_number: int, frame: FrameType | None) -> None:
+    """SIGTERM: what a command started, it stops, as after Ctrl-C."""
+    session.terminated = True
+    interrupt = signal.getsignal(signal.SIGINT)
+    if not callable(interrupt):  # started in the background, where Ctrl-C means nothing
+        raise KeyboardInterrupt
+    interrupt(signal.SIGINT, frame)
+
+
 def run(arguments: list[str]) -> int:
-    """One call; returns 0 done, 1 failed, 2 bad usage or input, 130 stopped by Ctrl-C."""
+    """One call; returns 0 done, 1 failed, 2 bad usage or input, 130 stopped by Ctrl-C (143 by
+    SIGTERM)."""
     session.debug = "--debug" in arguments
     try:
         return app(arguments, prog_name="headrace", standalone_mode=False) or 0
@@ -86,7 +99,7 @@ def run(arguments: list[str]) -> int:
         return _complain_of_usage(error)
     except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("stopped\n")
-        return 130
+        return 143 if session.terminated else 130
     except SystemExit as left:
         if isinstance(left.__context__, BrokenPipeError):
             return 0  # the reader of our output went away (`| head`): nothing more to say

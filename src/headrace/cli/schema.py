@@ -117,6 +117,6 @@ def _shown(verdict: "Verdict") -> str:
 
 
 def _registry() -> "Registry":
-    from headrace.services.schemas import registry_of
+    from headrace.clients.registries import registry_of
 
     return registry_of(session.connection())

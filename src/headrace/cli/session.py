@@ -10,10 +10,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Session:
-    """The options that stand before the command."""
+    """The options that stand before the command, and how it ended."""
 
     profile: str | None = None
     debug: bool = False
+    terminated: bool = False  # by SIGTERM
 
     def connection(self) -> "Connection":
         """The cluster that is meant."""

@@ -12,6 +12,12 @@
     "sasl.username" = "orders"
     "sasl.password" = { env = "ORDERS_PASSWORD" }      # or { file = "/run/secrets/orders" }
 
+    [spark]
+    master = "spark://host:7077"
+
+    [spark.config]                            # any setting of Spark's
+    "spark.executor.memory" = "4g"
+
 A secret stands in the environment or in a file, never in headrace.toml itself.
 """
 
@@ -100,6 +106,22 @@ class Profile(BaseModel):
         return settings
 
 
+class SparkSection(BaseModel):
+    """Where Spark runs, and its own settings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    master: str | None = Field(default=None, min_length=1)
+    config: dict[str, str | int | float | bool] = Field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """As Spark takes them: text, and true or false in small letters."""
+        return {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in self.config.items()
+        }
+
+
 class ProfileFile(BaseModel):
     """headrace.toml as a whole."""
 
@@ -107,6 +129,7 @@ class ProfileFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     default: str | None = None
     profiles: dict[str, Profile] = Field(default_factory=dict)
+    spark: SparkSection = SparkSection()
 
 
 def find_profile_file(start: Path | None = None) -> Path | None:

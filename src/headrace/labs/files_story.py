@@ -54,7 +54,8 @@ class FileStory:
 
 def tell_files(cluster: LocalCluster, progress: Progress, file: Path | None = None) -> FileStory:
     """Act it out with a file, or with a generated one; returns what was seen."""
-    from headrace.spark.ingest.job import IngestOptions, ingest
+    from headrace.spark.ingest.job import ingest
+    from headrace.spark.ingest.options import IngestOptions
     from headrace.spark.ingest.schema import CLICKSTREAM
 
     admin = Admin(cluster.bootstrap)

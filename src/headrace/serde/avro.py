@@ -31,6 +31,15 @@ _STRATEGIES: dict[str, Callable[[Field, str], str]] = {
 }
 
 
+def wire_header(number: int) -> bytes:
+    """What a value with the schema of this id begins with.
+
+    >>> wire_header(258)
+    b'\\x00\\x00\\x00\\x01\\x02'
+    """
+    return _MAGIC + number.to_bytes(4, "big")
+
+
 class Avro(Serde[T]):
     """Avro records as dicts, or as classes that `headrace schema classes` wrote.
 
@@ -115,7 +124,7 @@ class Avro(Serde[T]):
         if header is None:
             find = registry.register if self._auto_register else registry.lookup
             number = find(subject, self.schema).id
-            header = self._headers[subject] = _MAGIC + number.to_bytes(4, "big")
+            header = self._headers[subject] = wire_header(number)
         return header
 
     # --- reading ---

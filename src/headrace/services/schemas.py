@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.clients import Connection
-from headrace.errors import BadInput, ConfigError
+from headrace.errors import BadInput
 from headrace.serde import Registry, StoredSchema, Verdict
 from headrace.serde.classes import MARK, Module, write_classes
 from headrace.serde.schemas import load_schema
@@ -18,17 +17,6 @@ class SubjectSummary:
 
     subject: str
     versions: tuple[int, ...]
-
-
-def registry_of(connection: Connection) -> Registry:
-    """The registry that belongs to a cluster."""
-    if connection.registry is None:
-        raise ConfigError(
-            f"there is no schema registry beside the cluster ({connection.source})",
-            hint="start one with `headrace up --registry`, or name it: HEADRACE_REGISTRY with "
-            "HEADRACE_BOOTSTRAP, or registry in headrace.toml",
-        )
-    return Registry(connection.registry)
 
 
 def list_subjects(registry: Registry) -> list[SubjectSummary]:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField, StructType
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp", "piece")
+HEADER = "header:"  # and a name: a column for one header, null where a row has none
 
 
 def check_columns(schema: "StructType", topic: str | None) -> None:
@@ -37,13 +38,14 @@ def _check_column(field: "StructField") -> None:
         "timestamp": (t.TimestampType, t.LongType),
         "piece": (t.StringType,),
     }
-    if field.name not in allowed:
+    types = texts if field.name.startswith(HEADER) else allowed.get(field.name)
+    if types is None or field.name == HEADER:
         raise BadInput(
             f"column {field.name!r} means nothing to Kafka",
-            hint=f"the columns are {', '.join(COLUMNS)}: select and rename",
+            hint=f"the columns are {', '.join(COLUMNS)} and {HEADER}NAME: select and rename",
         )
-    if not isinstance(field.dataType, allowed[field.name]):
-        kinds = " or ".join(kind.typeName() for kind in allowed[field.name])
+    if not isinstance(field.dataType, types):
+        kinds = " or ".join(kind.typeName() for kind in types)
         raise BadInput(
             f"column {field.name!r} is {field.dataType.simpleString()}, not {kinds}",
             hint=f"cast it: .withColumn({field.name!r}, ...)",

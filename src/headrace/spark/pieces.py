@@ -13,7 +13,8 @@ from confluent_kafka import KafkaException, Producer
 from headrace.clients.failures import translate
 from headrace.errors import BadInput
 from headrace.spark.batches import Batch, add_digests
-from headrace.spark.ledger import Entry, Ledger, entry_key
+from headrace.spark.collector import collector_paused
+from headrace.spark.ledger import LEDGER_TOPIC, Entry, Ledger, entry_key
 
 PART_BYTES = 256 << 20
 PART_SECONDS = 120.0
@@ -21,7 +22,9 @@ PART_SECONDS = 120.0
 TRANSACTION_SECONDS = 600.0
 SECONDS_TO_COMMIT = 120.0
 SECONDS_TO_OPEN = 120.0
+SECONDS_TO_MEET = 5.0
 COMMIT_ATTEMPTS = 3
+FEW_ROWS = 10  # never too many for the limited topic, unless it may have none
 
 
 @dataclass(frozen=True)
@@ -65,16 +68,37 @@ def write_piece(
 ) -> Done:
     """Send a piece unless the ledger says that it was sent; `forget` removes an older entry."""
     producer = _open(target, transactional_id)
-    ledger = target.ledger()
-    ledger.catch_up()
-    writing = _Writing(target, producer, ledger, piece, ledger.entries.get(piece), forget)
     try:
-        return writing.run(iter(batches))
+        with _caught_up_ledger(target) as ledger, collector_paused():
+            known = ledger.entries.get(piece)
+            writing = _Writing(target, producer, ledger, piece, known, forget)
+            return writing.run(iter(batches))
     except KafkaException as error:
         raise translate(error, f"writing piece {piece} of {target.job}") from error
     finally:
         with contextlib.suppress(KafkaException):
             producer.purge()
+
+
+# The last one that a task of this process read: a job's next task goes on from there.
+_kept: dict[str, Ledger] = {}
+
+
+@contextlib.contextmanager
+def _caught_up_ledger(target: Target) -> Iterator[Ledger]:
+    """What is done of the job by now. While it is lent, nobody else in this process has it."""
+    name = repr((target.settings, target.job, target.ledger_partitions))
+    ledger = _kept.pop(name, None) or target.ledger()
+    try:
+        ledger.catch_up()
+        yield ledger
+    except BaseException:
+        ledger.close()
+        raise
+    for other in tuple(_kept):
+        if (outdated := _kept.pop(other, None)) is not None:
+            outdated.close()
+    _kept[name] = ledger
 
 
 def _open(target: Target, transactional_id: str) -> Producer:
@@ -84,6 +108,9 @@ def _open(target: Target, transactional_id: str) -> Producer:
     }
     try:
         producer = Producer(dict(target.settings) | own)
+        with contextlib.suppress(KafkaException):
+            # Before it knows a broker it would ask for its id in vain, and again in half a second.
+            producer.list_topics(LEDGER_TOPIC, timeout=SECONDS_TO_MEET)
         producer.init_transactions(SECONDS_TO_OPEN)
     except KafkaException as error:
         raise translate(error, f"opening transactional id {transactional_id}") from error
@@ -179,16 +206,17 @@ class _Writing:
 
     def _wait_for_room(self) -> None:
         """Until there is some; if there never is, the transaction's time runs out and it fails."""
-        self._producer.poll(0.05)
+        self._producer.poll(0.005)
 
     def _check_limit(self) -> None:
         if self._target.limit is None:
             return
         topic, share = self._target.limit
-        if self._per_topic[topic] > share * self._rows:
+        rows, theirs = self._rows, self._per_topic[topic]
+        if theirs > share * rows and (theirs > FEW_ROWS or not share):
             raise BadInput(
-                f"{self._per_topic[topic]:,} of the first {self._rows:,} rows of piece "
-                f"{self._piece} are for {topic}, more than {share:.0%}: nothing of it is sent",
+                f"{theirs:,} of the first {rows:,} rows of piece {self._piece} are for {topic}, "
+                f"more than {share:.0%}: nothing more of it is sent",
                 hint="look at the input; a higher limit lets it pass",
             )
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.config import Places
+from headrace.config.profiles import SparkSection, find_profile_file, read_profiles
 from headrace.errors import BadInput, ConfigError
 from headrace.local.artifacts import Store, read_lock
 from headrace.local.java import spark_java
@@ -40,27 +41,36 @@ def session(
 ) -> "SparkSession":
     """The Spark session of this process, made if there is none.
 
-    `master` is a Spark master's address; else HEADRACE_SPARK_MASTER, else all cores of this
-    machine. `config` holds any of Spark's own settings, which stand over Headrace's.
+    `master` is a Spark master's address; else HEADRACE_SPARK_MASTER, else what headrace.toml says,
+    else all cores of this machine. `config` holds any of Spark's own settings, which stand over
+    those of headrace.toml, and these over Headrace's.
     """
     builder_class = _import_spark()
     active = builder_class.getActiveSession()
     if active is not None:
         return _checked(active)
     places = places or Places.from_environment()
-    master = master or os.environ.get(MASTER_VARIABLE) or LOCAL_MASTER
+    master, wishes = choose_master(master)
     jars = Store(places.cache, progress=progress).fetch(read_lock("spark"), "jars for Spark")
     os.environ["JAVA_HOME"] = str(spark_java(places.cache).home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # a setting alone is not always heeded
     (progress or Silent()).step(f"starting Spark on {master}")
     builder = builder_class.builder.appName(app).master(master)
-    for name, value in (_settings(jars, master) | dict(config or {})).items():
+    for name, value in (_settings(jars, master) | wishes | dict(config or {})).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     _register(spark)
     if not master.startswith("local"):
         _ship_package(spark)
     return spark
+
+
+def choose_master(given: str | None) -> tuple[str, dict[str, str]]:
+    """The master that counts, and what else headrace.toml wants of Spark."""
+    file = find_profile_file()
+    wishes = read_profiles(file).spark if file else SparkSection()
+    master = given or os.environ.get(MASTER_VARIABLE) or wishes.master or LOCAL_MASTER
+    return master, wishes.settings
 
 
 def _import_spark() -> "type[SparkSession]":
@@ -99,6 +109,7 @@ def _settings(jars: list[Path], master: str) -> dict[str, str]:
     if master.startswith("local"):
         settings |= {
             "spark.driver.memory": "2g",
+            "spark.python.daemon.module": "headrace.spark.daemon",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": cores,

@@ -3,20 +3,23 @@
 >>> (events.writeStream.format("headrace")                         # doctest: +SKIP
 ...     .option("topic", "clicks").option("checkpointLocation", path).start())
 
-Columns: key, value, headers, topic, partition, timestamp, piece; only value is needed. Options:
+Columns: key, value, headers, topic, partition, timestamp, piece, and `header:NAME` for a header
+that is null where a row has none; only value is needed. Options:
 `topic` for rows without one; `job`, the name under which a batch that failed is run again;
+`pieces`, a JSON list with the name of each partition's piece, in place of column piece;
 `bootstrap` and `kafka.*` for the cluster, else the one that Headrace would take anyway;
 `limitTopic` and `limitShare`, the greatest share of a piece's rows that may go to a topic (of dead
-letters): a piece with more is not written, and fails.
+letters): a piece with more, and with more than ten such rows, fails and is not written on.
 """
 
 import itertools
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
@@ -27,7 +30,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.clients import Connection, resolve
-from headrace.config.producer_settings import PROFILES, producer_settings
+from headrace.config.producer_settings import producer_settings
 from headrace.errors import BadInput, ConfigError
 from headrace.spark.batches import Batch
 from headrace.spark.columns import check_columns, pieces_of
@@ -38,11 +41,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OPTIONS = (
-    *("topic", "job", "bootstrap", "profile"),
+    *("topic", "job", "pieces", "bootstrap", "profile"),
     *("partbytes", "partseconds", "limittopic", "limitshare"),
 )
 _OF_SPARK = ("checkpointlocation", "path", "queryname")
 _KAFKA = "kafka."
+# Every part of a piece ends with a flush, so nothing waits for a batch to fill but while there are
+# more rows to fill it with: batches are as large as a broker takes them.
+TUNED = {
+    "linger.ms": 500,
+    "batch.size": 1_000_000,
+    "batch.num.messages": 20_000,
+    "queue.buffering.max.messages": 500_000,
+    "queue.buffering.max.kbytes": 64 << 10,  # what a task's memory may have ahead of the brokers
+}
 
 
 @dataclass
@@ -80,7 +92,8 @@ class KafkaSink(DataSource):
             ledger_partitions=ensure_ledger(connection),
             **_limits(self.options),
         )
-        return Plan(target, topic, "piece" in schema.fieldNames())
+        in_pieces = "piece" in schema.fieldNames()
+        return Plan(target, topic, in_pieces, _pieces(self.options, in_pieces))
 
 
 @dataclass(frozen=True)
@@ -90,17 +103,25 @@ class Plan:
     target: Target
     topic: str | None
     in_pieces: bool
+    pieces: Sequence[str] = ()
 
     def write(self, batches: Iterable["pa.RecordBatch"], place: "Place") -> PiecesDone:
         if self.in_pieces:
             return PiecesDone([self._write(*piece, place) for piece in _cut(batches)])
-        return PiecesDone([self._write(None, batches, place)])
+        return PiecesDone([self._write(self._name(place.partition), batches, place)])
 
-    def _write(
-        self, piece: str | None, batches: Iterable["pa.RecordBatch"], place: "Place"
-    ) -> Done:
+    def _name(self, partition: int) -> str:
+        if not self.pieces:
+            return str(partition)
+        if partition >= len(self.pieces):
+            raise BadInput(
+                f"partition {partition} has no piece: option 'pieces' names {len(self.pieces)}",
+                hint="give a name for each partition of the table, in their order",
+            )
+        return self.pieces[partition]
+
+    def _write(self, name: str, batches: Iterable["pa.RecordBatch"], place: "Place") -> Done:
         target = place.target(self.target)
-        name = str(place.partition) if piece is None else piece
         return write_piece(
             target,
             place.entry(name),
@@ -189,27 +210,39 @@ def _connection(options: Mapping[str, str]) -> Connection:
     return resolve(options.get("profile"), os.environ)
 
 
+def _pieces(options: Mapping[str, str], in_pieces: bool) -> list[str]:
+    if not (given := options.get("pieces")):
+        return []
+    if in_pieces:
+        raise ConfigError(
+            "pieces are named both by column 'piece' and by option 'pieces'", hint="leave one out"
+        )
+    try:
+        names = orjson.loads(given)
+    except orjson.JSONDecodeError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise ConfigError(
+            f"option 'pieces' is no list of names: {given[:60]}", hint='["first", "second"]'
+        )
+    if len(set(names)) < len(names):
+        raise ConfigError("option 'pieces' has a name twice", hint="each partition has its own")
+    return names
+
+
 def _settings(connection: Connection, options: Mapping[str, str]) -> dict[str, Any]:
     own = {
         name[len(_KAFKA) :]: value
         for name, value in options.items()
         if name.lower().startswith(_KAFKA)
     }
-    tuned = {
-        name: PROFILES["throughput"][name]
-        for name in (
-            "linger.ms",
-            "batch.size",
-            "batch.num.messages",
-            "queue.buffering.max.messages",
-        )
-    }
-    settings = producer_settings("exactly-once", tuned | own, "per piece")
+    settings = producer_settings("exactly-once", TUNED | own, "per piece")
     for name in ("transactional.id", "transaction.timeout.ms", "statistics.interval.ms"):
         settings.pop(name, None)
     shared = connection.client_settings()
     shared.pop("logger")  # cannot travel to another process
-    return shared | settings | {"log_level": 0}
+    # Nobody listens for records that were written; one that was not makes the commit fail.
+    return shared | settings | {"log_level": 0, "delivery.report.only.error": True}
 
 
 def _limits(options: Mapping[str, str]) -> dict[str, Any]:

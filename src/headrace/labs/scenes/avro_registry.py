@@ -19,13 +19,14 @@ from typing import Any
 import orjson
 
 from headrace.clients import Producer
+from headrace.clients.registries import registry_of
 from headrace.errors import IncompatibleSchema
 from headrace.labs.stage import Stage
 from headrace.model import Latest, Record, TopicPartition
 from headrace.serde import Avro, Field, Registry, StoredSchema
 from headrace.serde.registry import AUTH_VARIABLE
 from headrace.serde.registry_client import make_client
-from headrace.services.schemas import classes_from, registry_of
+from headrace.services.schemas import classes_from
 
 NEEDS_REGISTRY = True
 Schema = dict[str, Any]

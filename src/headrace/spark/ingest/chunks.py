@@ -55,9 +55,14 @@ class Chunk:
     mid_line: bool = False  # it begins within a line whose first half was taken before
 
 
-def plan_chunks(file: IO[bytes], known: Iterable[Extent], size: int = CHUNK_BYTES) -> list[Chunk]:
-    """All chunks of a file from its beginning to its end, and which of them are done."""
-    return list(_plan(_Window(file), _by_start(known), size))
+def plan_chunks(
+    file: IO[bytes], known: Iterable[Extent], size: int = CHUNK_BYTES, *, row_is_line: bool = False
+) -> list[Chunk]:
+    """All chunks of a file from its beginning to its end, and which of them are done.
+
+    `row_is_line`: quotes mean nothing to where a row ends, so that any line end will do.
+    """
+    return list(_plan(_Window(file), _by_start(known), size, row_is_line))
 
 
 def _by_start(known: Iterable[Extent]) -> dict[int, list[Extent]]:
@@ -68,7 +73,9 @@ def _by_start(known: Iterable[Extent]) -> dict[int, list[Extent]]:
     return found
 
 
-def _plan(window: "_Window", known: Mapping[int, list[Extent]], size: int) -> Iterator[Chunk]:
+def _plan(
+    window: "_Window", known: Mapping[int, list[Extent]], size: int, row_is_line: bool
+) -> Iterator[Chunk]:
     running = hashlib.sha256()
     start, line, mid_line = 0, 1, False
     near = size + SEARCH_BYTES
@@ -81,7 +88,8 @@ def _plan(window: "_Window", known: Mapping[int, list[Extent]], size: int) -> It
         length, digest = _sent_before(data, start, sent, running)
         done = length > 0
         if not done:
-            length = cut(data if len(data) <= near else data[:near], size, at_end=len(data) < near)
+            seen = data if len(data) <= near else data[:near]
+            length = cut(seen, size, at_end=len(data) < near, row_is_line=row_is_line)
             digest = _hash_on(running, data, 0, length)
         running = digest
         extent = Extent(start, start + length, running.hexdigest()[:HASH_DIGITS])
@@ -119,7 +127,7 @@ def _hash_on(digest: "hashlib._Hash", data: bytearray, start: int, end: int) -> 
     return digest
 
 
-def cut(data: bytes | bytearray, size: int, *, at_end: bool) -> int:
+def cut(data: bytes | bytearray, size: int, *, at_end: bool, row_is_line: bool = False) -> int:
     """Where a chunk of about this size ends: after a line, and not within a row of several lines.
 
     >>> cut(b"one\\ntwo\\nthree\\n", 5, at_end=True)
@@ -128,7 +136,7 @@ def cut(data: bytes | bytearray, size: int, *, at_end: bool) -> int:
     if len(data) <= size:
         return len(data)
     for line_end in _line_ends(data, size):
-        if not _may_be_within_row(data, line_end):
+        if row_is_line or not _may_be_within_row(data, line_end):
             return line_end
     if at_end:
         return len(data)

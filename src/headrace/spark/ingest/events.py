@@ -1,88 +1,89 @@
-"""Lines as events: types, JSON, keys and dead letters, as Spark expressions."""
+"""Rows as records: values, keys, headers and dead letters, as Spark expressions."""
 
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from headrace.spark.ingest.lines import MAX_ROW_BYTES
-from headrace.spark.ingest.schema import Column, RowSchema
+from headrace.spark.columns import HEADER
+from headrace.spark.ingest.columns import milliseconds, problem, typed
+from headrace.spark.ingest.formats import Format
+from headrace.spark.ingest.registration import Registered
+from headrace.spark.ingest.rows import MAX_ROW_BYTES
+from headrace.spark.ingest.schema import RowSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
 
 ROW_HEADER = "headrace-row"
-SHOWN_CHARACTERS = 100
-_WHAT = {"long": "whole number", "double": "number", "time": "time", "enum": "known value"}
 
 
 def to_records(
     lines: "DataFrame",
     schema: RowSchema,
     *,
-    topic: str,
     dead: str,
     key: str | None,
     value: str,
     event_time: bool,
+    format: Format = "csv",
+    avro: Registered | None = None,
 ) -> "DataFrame":
-    """The table of `format("headrace")`: events for the topic, bad rows for the dead letters."""
-    typed = lines
+    """The table of `format("headrace")`: events, and bad rows for the dead letters' topic.
+
+    With `value="avro"`, `avro` is the schema of the values.
+    """
+    rows = lines
     for index, column in enumerate(schema.columns):
-        typed = typed.withColumn(f"t{index}", _typed(column, F.col(f"c{index}")))
-    problems = [_problem(index, column) for index, column in enumerate(schema.columns)]
-    typed = typed.withColumn("problem", F.coalesce("reason", *problems, _too_large(schema, value)))
+        rows = rows.withColumn(f"t{index}", typed(column, F.col(f"c{index}"), format))
+    problems = [
+        problem(column, F.col(f"c{index}"), F.col(f"t{index}"), format)
+        for index, column in enumerate(schema.columns)
+    ]
+    content = _value(schema, value, avro)
+    rows = rows.withColumn("problem", F.coalesce("reason", *problems, _too_large(content, value)))
     good = F.col("problem").isNull()
     row_id = F.concat(F.substring("piece", 1, 16), F.lit(":"), F.col("line").cast("string"))
-    moment = F.lit(None).cast("long")
+    causes = (
+        ("headrace-file", F.col("file")),
+        ("headrace-line", F.col("line").cast("string")),
+        ("headrace-reason", F.col("problem")),
+    )
+    moments = []
     if event_time and schema.time is not None:
-        moment = F.when(good, F.col(f"t{_index(schema, schema.time)}"))
-    return typed.select(
-        F.when(good, F.lit(topic)).otherwise(F.lit(dead)).alias("topic"),
+        moments = [F.when(good, _timestamp(schema, schema.time)).alias("timestamp")]
+    # What good rows do not have is null there, and costs next to nothing on the way.
+    return rows.select(
+        F.when(~good, F.lit(dead)).alias("topic"),
         _key(schema, key, good).alias("key"),
-        F.when(good, _value(schema, value)).otherwise(F.col("raw")).alias("value"),
-        F.when(good, F.array(_header(ROW_HEADER, row_id)))
-        .otherwise(
-            F.array(
-                _header(ROW_HEADER, row_id),
-                _header("headrace-file", F.col("file")),
-                _header("headrace-line", F.col("line").cast("string")),
-                _header("headrace-reason", F.col("problem")),
-            )
-        )
-        .alias("headers"),
-        moment.alias("timestamp"),
-        F.col("piece"),
+        F.when(good, content).otherwise(F.col("raw")).alias("value"),
+        row_id.cast("binary").alias(HEADER + ROW_HEADER),
+        *(F.when(~good, cause.cast("binary")).alias(HEADER + name) for name, cause in causes),
+        *moments,
     )
 
 
-def _typed(column: Column, text: "Expression") -> "Expression":
-    filled = F.when(text != "", text)
-    if column.type == "long":
-        return filled.try_cast("bigint")
-    if column.type == "double":
-        return filled.try_cast("double")
-    if column.type == "time":
-        return F.unix_millis(F.try_to_timestamp(filled, F.lit(column.format)))
-    if column.type == "enum":
-        return F.when(filled.isin(*column.values), filled)
-    return filled
+def for_sparks_sink(records: "DataFrame", topic: str) -> "DataFrame":
+    """The same for Spark's own Kafka sink, which has a topic and an array of headers in each row
+    (and takes no timestamps)."""
+    names = [name for name in records.columns if name.startswith(HEADER)]
+    headers = F.array(*(_header(name) for name in names))
+    return records.select(
+        F.coalesce("topic", F.lit(topic)).alias("topic"),
+        "key",
+        "value",
+        F.when(F.col("topic").isNull(), F.slice(headers, 1, 1)).otherwise(headers).alias("headers"),
+    )
 
 
-def _problem(index: int, column: Column) -> "Expression":
-    """What is wrong with a column of a row, or null."""
-    text = F.col(f"c{index}")
-    empty = F.lit(f"{column.name} is empty") if column.required else F.lit(None)
-    if column.type == "string":
-        return F.when(text == "", empty)
-    shown = F.substring(text, 1, SHOWN_CHARACTERS)
-    wrong = F.concat(F.lit(f"{column.name} is no {_WHAT[column.type]}: "), shown)
-    return F.when(F.col(f"t{index}").isNull(), F.when(text == "", empty).otherwise(wrong))
+def _header(column: str) -> "Expression":
+    name = F.lit(column.removeprefix(HEADER))
+    return F.struct(name.alias("key"), F.col(column).alias("value"))
 
 
-def _too_large(schema: RowSchema, kind: str) -> "Expression":
+def _too_large(content: "Expression", kind: str) -> "Expression":
     """A row that fits may not fit as JSON, where a character can take six bytes."""
-    size = F.octet_length(_value(schema, kind))
+    size = F.octet_length(content)
     too_large = (F.octet_length("raw") > MAX_ROW_BYTES // 6) & (size > MAX_ROW_BYTES)
     text = F.concat(F.lit("has "), size.cast("string"), F.lit(f" bytes as {kind}, too many"))
     return F.when(too_large, text)
@@ -91,18 +92,24 @@ def _too_large(schema: RowSchema, kind: str) -> "Expression":
 def _key(schema: RowSchema, key: str | None, good: "Expression") -> "Expression":
     if key is None:
         return F.lit(None).cast("binary")
-    return F.when(good, F.col(f"c{_index(schema, key)}").cast("binary"))
+    return F.when(good, F.col(f"c{_index(schema, key)}").cast("string").cast("binary"))
 
 
-def _value(schema: RowSchema, kind: str) -> "Expression":
+def _timestamp(schema: RowSchema, time: str) -> "Expression":
+    return milliseconds(schema.column(time), F.col(f"t{_index(schema, time)}"))
+
+
+def _value(schema: RowSchema, kind: str, avro: Registered | None) -> "Expression":
     if kind == "csv":
         return F.col("raw")
-    fields = [F.col(f"t{index}").alias(c.field) for index, c in enumerate(schema.columns)]
-    return F.to_json(F.struct(*fields), {"ignoreNullFields": "false"}).cast("binary")
+    event = F.struct(
+        *(F.col(f"t{index}").alias(column.field) for index, column in enumerate(schema.columns))
+    )
+    if avro is None:
+        return F.to_json(event, {"ignoreNullFields": "false"}).cast("binary")
+    from pyspark.sql.avro.functions import to_avro
 
-
-def _header(name: str, value: "Expression") -> "Expression":
-    return F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value"))
+    return F.concat(F.lit(avro.header), to_avro(event, avro.text))
 
 
 def _index(schema: RowSchema, name: str) -> int:

@@ -1,36 +1,38 @@
 """`ingest`: files to a topic, exactly once; run again, it sends only what is new."""
 
 import contextlib
-import glob
-import hashlib
-import re
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
 
-from headrace import errors
 from headrace.clients import Admin, Connection, Producer
-from headrace.errors import BadInput, HeadraceError, OperationFailed, TopicExists
+from headrace.errors import BadInput, TopicExists
 from headrace.observe import Progress, Silent
-from headrace.spark.ingest.chunks import HASH_DIGITS, Chunk, Extent, plan_chunks
-from headrace.spark.ingest.schema import RowSchema
-from headrace.spark.ingest.source import ChunkToRead, open_file, plan_option
+from headrace.spark.ingest.chunks import Chunk, Extent
+from headrace.spark.ingest.files import (
+    FilePlan,
+    expand,
+    has_rows,
+    missing,
+    plan_file,
+    refuse_changed,
+    to_read,
+)
+from headrace.spark.ingest.formats import Format, format_of, json_fields
+from headrace.spark.ingest.options import IngestOptions, IngestResult, check_options
+from headrace.spark.ingest.registration import Registered, register
+from headrace.spark.ingest.running import cancelled_by_ctrl_c, translate_failure, watching
+from headrace.spark.ingest.source import ChunkToRead, names_option, plan_option
 from headrace.spark.ledger import Entry, Ledger, ensure_ledger, entry_key
 from headrace.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Guarantee = Literal["exactly-once", "at-least-once"]
 FILE_ENTRY = "file:"
-SECONDS_BETWEEN_LOOKS = 0.5
-SECONDS_BETWEEN_CANCELS = 0.1
 # Spark's own sink, tuned: fast, and at least once.
 SPARKS_SINK = {
     "linger.ms": "20",
@@ -38,57 +40,6 @@ SPARKS_SINK = {
     "compression.type": "lz4",
     "buffer.memory": "67108864",
 }
-_RAISED = re.compile(r"headrace\.errors\.(\w+): ([^\n]+)")
-
-
-@dataclass(frozen=True)
-class IngestOptions:
-    """What to send where, and how."""
-
-    paths: Sequence[str]
-    topic: str
-    schema: RowSchema
-    key: str | None = None
-    value: Literal["json", "csv"] = "json"
-    guarantee: Guarantee = "exactly-once"
-    event_time: bool = False
-    max_bad: float = 0.1
-    changed_is_new: bool = False
-    master: str | None = None
-
-    @property
-    def dead_topic(self) -> str:
-        return f"{self.topic}.dead"
-
-    @property
-    def job(self) -> str:
-        return f"ingest/{self.topic}"
-
-
-@dataclass(frozen=True)
-class IngestResult:
-    """Every row of the files, accounted for: sent now, dead now, or skipped as sent before."""
-
-    files: int
-    rows_read: int
-    rows_sent: int
-    rows_dead: int
-    rows_skipped: int
-    seconds: float
-    rows_per_second: float
-
-
-@dataclass
-class FilePlan:
-    """A file and its chunks."""
-
-    path: str
-    chunks: list[Chunk]
-    header: bool
-
-    @property
-    def end(self) -> Extent | None:
-        return self.chunks[-1].extent if self.chunks else None
 
 
 def ingest(
@@ -96,28 +47,6 @@ def ingest(
 ) -> IngestResult:
     """Send what is new in the files; returns when all of it is visible."""
     return _Ingest(options, connection, progress or Silent()).run()
-
-
-def expand(paths: Sequence[str]) -> list[str]:
-    """Files, folders and globs as files, each once, by name."""
-    found: dict[str, None] = {}
-    for given in paths:
-        path = Path(given)
-        # A glob may be absolute or relative: Path has no one way for both.
-        found_here = sorted(glob.glob(given, recursive=True))  # noqa: PTH207
-        matches = [path] if path.exists() else [Path(each) for each in found_here]
-        if not matches:
-            raise BadInput(f"there is no file {given!r}", hint="check the path, or quote the glob")
-        for match in matches:
-            inside = sorted(match.rglob("*")) if match.is_dir() else [match]
-            found |= {
-                str(file.resolve()): None
-                for file in inside
-                if file.is_file() and not file.name.startswith(".")
-            }
-    if not found:
-        raise BadInput(f"there are no files in {', '.join(paths)}", hint="check the path")
-    return list(found)
 
 
 class _Ingest:
@@ -129,19 +58,27 @@ class _Ingest:
         self._started = time.monotonic()
 
     def run(self) -> IngestResult:
-        if self._options.key is not None:
-            self._options.schema.column(self._options.key)
         files = expand(self._options.paths)
+        check_options(self._options, files, self._connection)
         self._prepare_topics()
-        ledger = self._open_ledger()
+        with contextlib.closing(self._open_ledger()) as ledger:
+            return self._run(files, ledger)
+
+    def _run(self, files: Sequence[str], ledger: Ledger) -> IngestResult:
         plans = self._plan(files, ledger.entries)
-        missing = _missing(plans)
-        if missing:
+        if to_do := missing(plans):
+            avro = self._register()
             self._remember_files(ledger, plans)
-            self._mark_empty(ledger, missing)
-            self._send_or_forget([each for each in missing if _has_rows(*each)], ledger, plans)
+            self._mark_empty(ledger, to_do)
+            with_rows = [each for each in to_do if has_rows(*each)]
+            self._send_or_forget(with_rows, ledger, plans, avro)
             ledger.catch_up()
         return self._account(plans, ledger.entries)
+
+    def _register(self) -> Registered | None:
+        if self._options.value != "avro":
+            return None
+        return register(self._options.schema, self._options.topic, self._connection)
 
     def _prepare_topics(self) -> None:
         partitions = len(self._admin.topic(self._options.topic).partitions)
@@ -175,17 +112,11 @@ class _Ingest:
         return plans
 
     def _plan_file(self, path: str, known: Sequence[Extent], before: Entry | None) -> FilePlan:
-        try:
-            with open_file(path) as file:
-                chunks = plan_chunks(file, known)
-            with open_file(path) as file:
-                first = file.readline(1 << 16)
-        except (OSError, EOFError) as error:
-            raise OperationFailed(f"{path} cannot be read: {error}", hint="mend it") from error
-        if before is not None and not self._options.changed_is_new:
-            _refuse_changed(path, chunks, before)
-        header = first.rstrip(b"\r\n").decode("utf-8", "replace")
-        return FilePlan(path, chunks, header == ",".join(self._options.schema.names))
+        options = self._options
+        plan = plan_file(path, format_of(path, options.format), known, options.schema)
+        if before is not None and not options.changed_is_new:
+            refuse_changed(plan, before)
+        return plan
 
     def _remember_files(self, ledger: Ledger, plans: Sequence[FilePlan]) -> None:
         """What each file looks like now, before any of it is sent."""
@@ -201,25 +132,26 @@ class _Ingest:
                     partition=ledger.partition,
                 )
 
-    def _mark_empty(self, ledger: Ledger, missing: Sequence[tuple[FilePlan, Chunk]]) -> None:
+    def _mark_empty(self, ledger: Ledger, to_do: Sequence[tuple[FilePlan, Chunk]]) -> None:
         """A header alone is done: no task writes an entry for what has no rows."""
         with Producer(self._connection) as producer:
-            for plan, chunk in missing:
-                if not _has_rows(plan, chunk):
+            for plan, chunk in to_do:
+                if not has_rows(plan, chunk):
                     key = entry_key(self._options.job, str(chunk.extent))
                     value = Entry(0, 0, True, {}).to_bytes()
                     producer.send(ledger.topic, value, key, partition=ledger.partition)
 
     def _send_or_forget(
         self,
-        missing: Sequence[tuple[FilePlan, Chunk]],
+        to_do: Sequence[tuple[FilePlan, Chunk]],
         ledger: Ledger,
         plans: Sequence[FilePlan],
+        avro: Registered | None,
     ) -> None:
-        if not missing:
+        if not to_do:
             return
         try:
-            self._send(missing, ledger)
+            self._send([to_read(*each) for each in to_do], ledger, avro)
         except BadInput as refusal:
             self._forget_refused(ledger, plans, refusal)
             raise
@@ -236,16 +168,16 @@ class _Ingest:
 
     # --- sending ---
 
-    def _send(self, missing: Sequence[tuple[FilePlan, Chunk]], ledger: Ledger) -> None:
-        rows = sum(chunk.lines for _plan, chunk in missing)
+    def _send(self, chunks: Sequence[ChunkToRead], ledger: Ledger, avro: Registered | None) -> None:
         spark = session(master=self._options.master, progress=self._progress)
-        chunks = [_to_read(plan, chunk) for plan, chunk in missing]
         pieces = {chunk.piece for chunk in chunks}
-        self._progress.begin("sending", rows, "rows")
+        self._progress.begin("sending", sum(chunk.lines for chunk in chunks), "rows")
         try:
-            stoppable = _cancelled_by_ctrl_c(spark.sparkContext.cancelAllJobs)
-            with _watching(lambda: self._tell(ledger, pieces)), stoppable:
-                self._write(self._table(spark, chunks))
+            stoppable = cancelled_by_ctrl_c(spark.sparkContext.cancelAllJobs)
+            with watching(lambda: self._tell(ledger, pieces)), stoppable:
+                for format in sorted({chunk.format for chunk in chunks}):
+                    some = [chunk for chunk in chunks if chunk.format == format]
+                    self._write(self._table(spark, some, format, avro), some)
         except Exception as failure:
             raise translate_failure(failure, chunks) from failure
         finally:
@@ -261,28 +193,33 @@ class _Ingest:
         ledger.catch_up()
         self._progress.advance(rows() - before)
 
-    def _table(self, spark: Any, chunks: Sequence[ChunkToRead]) -> "DataFrame":
+    def _table(
+        self, spark: Any, chunks: Sequence[ChunkToRead], format: Format, avro: Registered | None
+    ) -> "DataFrame":
         from headrace.spark.ingest.events import to_records
 
         options = self._options
-        width = len(options.schema.columns)
-        lines = spark.read.format("headrace-files").option("plan", plan_option(chunks, width))
+        fields = json_fields(options.schema) if format == "jsonl" else None
+        plan = plan_option(chunks, len(options.schema.columns), fields)
         return to_records(
-            lines.load(),
+            spark.read.format("headrace-files").option("plan", plan).load(),
             options.schema,
-            topic=options.topic,
             dead=options.dead_topic,
             key=options.key or options.schema.key,
             value=options.value,
             event_time=options.event_time,
+            format=format,
+            avro=avro,
         )
 
-    def _write(self, table: "DataFrame") -> None:
+    def _write(self, table: "DataFrame", chunks: Sequence[ChunkToRead]) -> None:
         options = self._options
         if options.guarantee == "at-least-once":
             self._write_with_sparks_own_sink(table)
             return
         writer = table.write.format("headrace").option("job", options.job)
+        writer = writer.option("topic", options.topic)
+        writer = writer.option("pieces", names_option(chunks))
         writer = writer.option("limitTopic", options.dead_topic)
         writer = writer.option("limitShare", str(options.max_bad))
         writer = writer.option("bootstrap", self._connection.bootstrap)
@@ -298,7 +235,9 @@ class _Ingest:
                 "at-least-once uses Spark's own sink, which does not know librdkafka's settings",
                 hint=f"leave --guarantee out; {self._connection.source} needs settings",
             )
-        writer = table.select("topic", "key", "value", "headers").write.format("kafka")
+        from headrace.spark.ingest.events import for_sparks_sink
+
+        writer = for_sparks_sink(table, self._options.topic).write.format("kafka")
         for name, value in SPARKS_SINK.items():
             writer = writer.option(f"kafka.{name}", value)
         writer.option("kafka.bootstrap.servers", self._connection.bootstrap).save()
@@ -341,128 +280,3 @@ class _Ingest:
             seconds=round(seconds, 2),
             rows_per_second=round((sent + dead) / seconds, 1) if seconds else 0.0,
         )
-
-
-def _missing(plans: Sequence[FilePlan]) -> list[tuple[FilePlan, Chunk]]:
-    """Chunks to be sent, each once though two files have it."""
-    missing: dict[Extent, tuple[FilePlan, Chunk]] = {}
-    for plan in plans:
-        for chunk in plan.chunks:
-            if not chunk.done:
-                missing.setdefault(chunk.extent, (plan, chunk))
-    return list(missing.values())
-
-
-def _has_rows(plan: FilePlan, chunk: Chunk) -> bool:
-    return chunk.lines > _header_lines(plan, chunk)
-
-
-def _header_lines(plan: FilePlan, chunk: Chunk) -> int:
-    return int(plan.header and chunk.extent.start == 0)
-
-
-def _to_read(plan: FilePlan, chunk: Chunk) -> ChunkToRead:
-    extent = chunk.extent
-    return ChunkToRead(
-        path=plan.path,
-        piece=str(extent),
-        start=extent.start,
-        end=extent.end,
-        first_line=chunk.first_line,
-        lines=chunk.lines,
-        mid_line=chunk.mid_line,
-        skip_lines=_header_lines(plan, chunk),
-    )
-
-
-def _refuse_changed(path: str, chunks: Sequence[Chunk], before: Entry) -> None:
-    size, content = before.facts["size"], before.facts["content"]
-    if any((chunk.extent.end, chunk.extent.content) == (size, content) for chunk in chunks):
-        return
-    if _prefix(path, size) == content:  # no chunk ends there: that end was planned, and never sent
-        return
-    raise BadInput(
-        f"{path} has changed since it was sent: its first {size:,} bytes are not what they were",
-        hint="put the old content back, or send what is changed in it with --changed-is-new",
-        path=path,
-    )
-
-
-def _prefix(path: str, size: int) -> str:
-    """What the name of a chunk that ends after `size` bytes begins with."""
-    digest = hashlib.sha256()
-    with open_file(path) as file:
-        while size > 0 and (data := file.read(min(size, 1 << 20))):
-            digest.update(data)
-            size -= len(data)
-    return digest.hexdigest()[:HASH_DIGITS]
-
-
-@contextlib.contextmanager
-def _watching(look: Callable[[], None]) -> Iterator[None]:
-    """Look again and again, on another thread, while something is done."""
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.wait(SECONDS_BETWEEN_LOOKS):
-            with contextlib.suppress(HeadraceError):  # the work itself will say what is wrong
-                look()
-
-    thread = threading.Thread(target=watch, name="ingest-progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-@contextlib.contextmanager
-def _cancelled_by_ctrl_c(cancel: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C cancels Spark's work and waits for its end; what is committed stays.
-
-    Spark's own handler calls the JVM from this thread, which waits for an answer of the JVM: it
-    fails with tracebacks, and cancels nothing. A second Ctrl-C does not wait.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pressed, over = threading.Event(), threading.Event()
-
-    def cancel_until_over() -> None:  # a job may yet begin
-        while not over.wait(SECONDS_BETWEEN_CANCELS):
-            cancel()
-
-    def handle(_signal: int, _frame: object) -> None:
-        if pressed.is_set():
-            raise KeyboardInterrupt
-        pressed.set()
-        threading.Thread(target=cancel_until_over, name="ingest-cancel", daemon=True).start()
-
-    before = signal.signal(signal.SIGINT, handle)
-    try:
-        yield
-    except Exception:
-        if not pressed.is_set():
-            raise
-    finally:
-        over.set()
-        signal.signal(signal.SIGINT, before)
-    if pressed.is_set():
-        raise KeyboardInterrupt
-
-
-def translate_failure(failure: Exception, chunks: Sequence[ChunkToRead] = ()) -> HeadraceError:
-    """What a task raised, out of Spark's long tale of it; pieces are named as parts of files."""
-    raised = _RAISED.findall(str(failure))
-    if raised:
-        name, message = raised[-1]
-        for chunk in chunks:
-            place = f"{chunk.path} (bytes {chunk.start:,} to {chunk.end:,})"
-            message = message.replace(f"piece {chunk.piece}", place)
-        return getattr(errors, name, OperationFailed)(message, hint="mend it and run this again")
-    if isinstance(failure, HeadraceError):
-        return failure
-    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
-    first = next((line for line in lines if "An error occurred while calling" not in line), "?")
-    return OperationFailed(f"Spark failed: {first}", hint="run again with --debug for all of it")

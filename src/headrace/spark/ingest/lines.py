@@ -6,16 +6,23 @@ only lines with quotes, and lines that are not UTF-8, are looked at one by one.
 
 import csv
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.spark.ingest.chunks import ROW_LINES
+from headrace.spark.ingest.rows import (
+    BATCH_LINES,
+    MAX_ROW_BYTES,
+    TAKEN_BEFORE,
+    Bad,
+    bad_batches,
+    batch_of,
+    not_utf8,
+    too_large,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BATCH_LINES = 20_000
-MAX_ROW_BYTES = 900_000  # a broker takes a megabyte, with key, headers and all
-SHOWN_BYTES = 64_000  # of a row that is too large, as dead letter
 _STRAY_RETURN = "has a carriage return that ends no line"
 # Else a row with quotes could have no column longer than 131,072 characters. The limit is the
 # whole process's: it is only ever raised.
@@ -30,14 +37,6 @@ class Line(NamedTuple):
     reason: str | None = None
 
 
-class Bad(NamedTuple):
-    """A row that cannot be split into columns."""
-
-    number: int
-    raw: bytes
-    reason: str
-
-
 def lines_of(data: bytes, first_line: int, *, mid_line: bool, width: int) -> Iterator[Line]:
     """The rows of a chunk. Blank lines are no rows."""
     parts = data.split(b"\n")
@@ -48,7 +47,7 @@ def lines_of(data: bytes, first_line: int, *, mid_line: bool, width: int) -> Ite
     while at < count:
         raw, span, reason = parts[at], 1, None
         if at == 0 and mid_line:
-            reason = "continues a line that was taken before it was complete"
+            reason = TAKEN_BEFORE
         elif b'"' in raw:
             if raw.count(b'"') % 2:
                 span, reason = _quoted_span(parts, at, width)
@@ -85,37 +84,39 @@ def _is_row(raw: bytes, width: int) -> bool:
 
 def split(data: bytes, first_line: int, width: int, *, mid_line: bool = False) -> "Split":
     """All rows of a chunk: those with `width` columns, and the bad ones."""
-    good: list[tuple[int, bytes]] = []
-    quoted: list[tuple[int, bytes, list[str]]] = []
-    bad: list[Bad] = []
+    rows = Split([], [], [])
     plain = data
-    if b"\r" in data:
+    if returns := b"\r" in data:
         plain = data.replace(b"\r\n", b"\n").removesuffix(b"\r")
-    if b'"' not in plain and not mid_line and b"\r" not in plain:
-        good = [(n, raw) for n, raw in enumerate(plain.split(b"\n"), first_line) if raw]
-    else:
-        for number, raw, reason in lines_of(data, first_line, mid_line=mid_line, width=width):
-            if reason is not None:
-                bad.append(Bad(number, raw, reason))
-            elif b'"' not in raw:
-                good.append((number, raw))
-            elif isinstance(columns := _quoted_columns(raw, width), str):
-                bad.append(Bad(number, raw, columns))
-            else:
-                quoted.append((number, raw, columns))
-    return Split(good, quoted, bad)
+    quotes = b'"' in data
+    if mid_line or b"\r" in plain or (quotes and returns):
+        for line in lines_of(data, first_line, mid_line=mid_line, width=width):
+            rows.take(line, width)
+        return rows
+    parts = plain.split(b"\n")
+    at = 0
+    for odd in [index for index, raw in enumerate(parts) if b'"' in raw] if quotes else ():
+        if odd >= at:  # else it belongs to the row before
+            rows.take_plain(parts[at:odd], first_line + at)
+            # The first row from there on is all that is asked for: it has at most so many lines.
+            few = b"\n".join(parts[odd : odd + ROW_LINES])
+            line = next(lines_of(few, first_line + odd, mid_line=False, width=width))
+            rows.take(line, width)
+            at = odd + 1 + line.raw.count(b"\n")
+    rows.take_plain(parts[at:], first_line + at)
+    return rows
 
 
 def _quoted_columns(raw: bytes, width: int) -> list[str] | str:
     """The columns of a row with quotes, or what is wrong with it."""
     if len(raw) > MAX_ROW_BYTES:
-        return _too_large(raw)
+        return too_large(raw)
     if raw.endswith(b"\r"):  # the csv module would drop it
         return _STRAY_RETURN
     try:
         columns = next(csv.reader([raw.decode()], strict=True))
     except UnicodeDecodeError as error:
-        return _not_utf8(error)
+        return not_utf8(error)
     except csv.Error as error:
         # No line end is left in the row: only a carriage return can be taken for one.
         return _STRAY_RETURN if "new-line" in str(error) else f"has wrong quotes: {error}"
@@ -129,8 +130,25 @@ class Split(NamedTuple):
     quoted: list[tuple[int, bytes, list[str]]]
     bad: list[Bad]
 
+    def take_plain(self, lines: Sequence[bytes], first_line: int) -> None:
+        """Lines without quotes."""
+        self.good.extend([(n, raw) for n, raw in enumerate(lines, first_line) if raw])
+
+    def take(self, line: Line, width: int) -> None:
+        number, raw, reason = line
+        if reason is not None:
+            self.bad.append(Bad(number, raw, reason))
+        elif b'"' not in raw:
+            self.good.append((number, raw))
+        elif isinstance(columns := _quoted_columns(raw, width), str):
+            self.bad.append(Bad(number, raw, columns))
+        else:
+            self.quoted.append((number, raw, columns))
+
     def batches(self, width: int) -> "Iterator[pa.RecordBatch]":
         """Arrow batches of columns line, raw, reason and the file's own, c0 to cN."""
+        import pyarrow as pa
+
         bad = list(self.bad)
         for start in range(0, len(self.good), BATCH_LINES):
             batch = _fast_batch(self.good[start : start + BATCH_LINES], width, bad)
@@ -139,9 +157,8 @@ class Split(NamedTuple):
         for start in range(0, len(self.quoted), BATCH_LINES):
             rows = self.quoted[start : start + BATCH_LINES]
             numbers, raws, columns = zip(*rows, strict=True)
-            yield _batch(numbers, raws, None, list(zip(*columns, strict=True)))
-        for start in range(0, len(bad), BATCH_LINES):
-            yield _bad_batch(bad[start : start + BATCH_LINES], width)
+            yield batch_of(numbers, raws, None, list(zip(*columns, strict=True)))
+        yield from bad_batches(bad, [pa.string()] * width, BATCH_LINES)
 
 
 def _fast_batch(rows: Sequence[tuple[int, bytes]], width: int, bad: list[Bad]) -> "pa.RecordBatch":
@@ -163,7 +180,7 @@ def _fast_batch(rows: Sequence[tuple[int, bytes]], width: int, bad: list[Bad]) -
         parts, texts = parts.filter(fits), texts.filter(fits)
         numbers = [n for n, length in zip(numbers, lengths, strict=True) if length == width]
     columns = [pc.list_element(parts, index) for index in range(width)] if len(parts) else None
-    return _batch(numbers, texts.cast(pa.binary()), None, columns or [[]] * width)
+    return batch_of(numbers, texts.cast(pa.binary()), None, columns or [[]] * width)
 
 
 def _without_odd_rows(
@@ -180,45 +197,15 @@ def _without_odd_rows(
     kept = []
     for number, raw in rows:
         if len(raw) > MAX_ROW_BYTES:
-            bad.append(Bad(number, raw, _too_large(raw)))
+            bad.append(Bad(number, raw, too_large(raw)))
             continue
         try:
             raw.decode()
         except UnicodeDecodeError as error:
-            bad.append(Bad(number, raw, _not_utf8(error)))
+            bad.append(Bad(number, raw, not_utf8(error)))
         else:
             kept.append((number, raw))
     return kept
-
-
-def _batch(numbers: Any, raws: Any, reasons: Any, columns: Sequence[Any]) -> "pa.RecordBatch":
-    import pyarrow as pa
-
-    count = len(numbers)
-    arrays = [
-        pa.array(numbers, pa.int64()),
-        raws if isinstance(raws, pa.Array) else pa.array(raws, pa.binary()),
-        pa.nulls(count, pa.string()) if reasons is None else pa.array(reasons, pa.string()),
-        *(c if isinstance(c, pa.Array) else pa.array(c, pa.string()) for c in columns),
-    ]
-    names = ["line", "raw", "reason", *(f"c{index}" for index in range(len(columns)))]
-    return pa.RecordBatch.from_arrays(arrays, names=names)
-
-
-def _bad_batch(bad: Sequence[Bad], width: int) -> "pa.RecordBatch":
-    import pyarrow as pa
-
-    numbers, raws, reasons = zip(*bad, strict=True)
-    shown = [raw if len(raw) <= MAX_ROW_BYTES else raw[:SHOWN_BYTES] for raw in raws]
-    return _batch(numbers, shown, reasons, [pa.nulls(len(bad), pa.string())] * width)
-
-
-def _too_large(raw: bytes) -> str:
-    return f"has {len(raw):,} bytes, more than {MAX_ROW_BYTES:,}"
-
-
-def _not_utf8(error: UnicodeDecodeError) -> str:
-    return f"is not UTF-8: byte 0x{error.object[error.start]:02x} at position {error.start}"
 
 
 def _wrong_width(found: int, width: int) -> str:

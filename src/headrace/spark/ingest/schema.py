@@ -8,7 +8,9 @@ from typing import Any, Literal, get_args
 
 from headrace.errors import BadInput, ConfigError
 
-ColumnType = Literal["string", "long", "double", "time", "enum"]
+ColumnType = Literal["string", "long", "int", "double", "float", "boolean", "time", "date", "enum"]
+Unit = Literal["millis", "micros"]
+DATE_FORMAT = "yyyy-MM-dd"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # What a column's table in a schema file may hold, and an example of each.
 _SETTINGS: dict[str, tuple[type, str]] = {
@@ -29,8 +31,15 @@ class Column:
     field: str
     type: ColumnType = "string"
     required: bool = False
-    format: str = "yyyy-MM-dd HH:mm:ss 'UTC'"  # of a time, as Spark writes patterns
+    # Of a time or a date: a pattern as Spark writes them; or the time's unit, for whole numbers.
+    format: str = "yyyy-MM-dd HH:mm:ss 'UTC'"
     values: tuple[str, ...] = ()  # of an enum
+    unit: Unit = "millis"  # of a time in the event, since 1970
+
+    @property
+    def is_counted_time(self) -> bool:
+        """Whether it is a time that the file has as a number, not as text."""
+        return self.type == "time" and self.format == self.unit
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,7 @@ class RowSchema:
     columns: tuple[Column, ...]
     key: str | None = None
     time: str | None = None
+    avro: str | None = None  # the Avro schema that it was made from
 
     def column(self, name: str) -> Column:
         # Names first: a column's field may be called like another column.
@@ -82,15 +92,20 @@ BUILT_IN = {CLICKSTREAM.name: CLICKSTREAM}
 
 
 def find_schema(name: str) -> RowSchema:
-    """A built-in schema by name, or one from a TOML file."""
+    """A built-in schema by name, or one from a TOML file or an Avro schema."""
     if name in BUILT_IN:
         return BUILT_IN[name]
     path = Path(name)
     if not path.is_file():
         raise BadInput(
             f"there is no schema {name!r}",
-            hint=f"built in: {', '.join(BUILT_IN)}; else give a TOML file with [[columns]]",
+            hint=f"built in: {', '.join(BUILT_IN)}; else give a TOML file with [[columns]], "
+            "or an Avro schema (.avsc)",
         )
+    if path.suffix == ".avsc":
+        from headrace.spark.ingest.avro_schema import schema_from_avro  # which imports this
+
+        return schema_from_avro(path)
     return schema_from_toml(path)
 
 
@@ -154,13 +169,16 @@ def _column(path: Path, number: int, table: Any) -> Column:
         if not isinstance(value, kind):
             raise ConfigError(f"{where} has {setting} = {value!r}", hint=f"{setting} = {example}")
     name: str = table["name"]
+    column_type: ColumnType = table.get("type", "string")
+    pattern = table.get("format", DATE_FORMAT if column_type == "date" else Column.format)
     column = Column(
         name,
         table.get("field", name),
-        table.get("type", "string"),
+        column_type,
         required=table.get("required", False),
-        format=table.get("format", Column.format),
+        format=pattern,
         values=tuple(table.get("values", ())),
+        unit="micros" if pattern == "micros" else "millis",
     )
     _check_column(where, column, table)
     return column
@@ -173,11 +191,13 @@ def _check_column(where: str, column: Column, table: dict[str, Any]) -> None:
     if column.type not in get_args(ColumnType):
         types = ", ".join(get_args(ColumnType))
         raise ConfigError(f"{where} has type {column.type!r}", hint=f"types are {types}")
-    for setting, kind in (("values", "enum"), ("format", "time")):
-        if setting in table and column.type != kind:
-            raise ConfigError(
-                f"{where} has {setting}, but is of type {column.type}", hint=f'type = "{kind}"'
-            )
+    for setting, kinds in (("values", ("enum",)), ("format", ("time", "date"))):
+        if setting in table and column.type not in kinds:
+            hint = f'type = "{kinds[0]}"'
+            raise ConfigError(f"{where} has {setting}, but is of type {column.type}", hint=hint)
+    if column.type == "date" and column.format in get_args(Unit):
+        hint = f'format = "{DATE_FORMAT}", or type = "time"'
+        raise ConfigError(f"{where} has format {column.format!r}, but is a date", hint=hint)
     if column.type == "enum" and not column.values:
         raise ConfigError(f"{where} is an enum without values", hint='values = ["a", "b"]')
     if not all(isinstance(value, str) and value for value in column.values):

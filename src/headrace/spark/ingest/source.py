@@ -1,4 +1,7 @@
-"""`format("headrace-files")`: planned chunks of files as a table of lines and columns."""
+"""`format("headrace-files")`: planned chunks of files as a table of lines and columns.
+
+Columns of CSV are text. Those of JSON lines have the types that JSON has.
+"""
 
 import gzip
 from collections.abc import Iterator, Sequence
@@ -10,18 +13,30 @@ import orjson
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import (
     BinaryType,
+    BooleanType,
+    DataType,
+    DoubleType,
     LongType,
     StringType,
     StructField,
     StructType,
 )
 
+from headrace.spark.collector import collector_paused
+from headrace.spark.ingest.formats import Format
+from headrace.spark.ingest.json_lines import JsonField, Kind, json_batches
 from headrace.spark.ingest.lines import split
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 GZIP = b"\x1f\x8b"
+_SPARK_TYPES: dict[Kind, DataType] = {
+    "text": StringType(),
+    "whole": LongType(),
+    "number": DoubleType(),
+    "truth": BooleanType(),
+}
 
 
 @dataclass(frozen=True)
@@ -36,10 +51,24 @@ class ChunkToRead:
     lines: int
     mid_line: bool
     skip_lines: int  # the header's
+    format: Format = "csv"
 
 
-def plan_option(chunks: Sequence[ChunkToRead], width: int) -> str:
-    return orjson.dumps({"width": width, "chunks": [asdict(chunk) for chunk in chunks]}).decode()
+def plan_option(
+    chunks: Sequence[ChunkToRead], width: int, fields: Sequence[JsonField] | None = None
+) -> str:
+    """What the reader needs: chunks of CSV, or of JSON lines if `fields` are given."""
+    plan = {
+        "width": width,
+        "fields": None if fields is None else [tuple(field) for field in fields],
+        "chunks": [asdict(chunk) for chunk in chunks],
+    }
+    return orjson.dumps(plan).decode()
+
+
+def names_option(chunks: Sequence[ChunkToRead]) -> str:
+    """The sink's option `pieces`: the chunks' names, as the reader makes a partition of each."""
+    return orjson.dumps([chunk.piece for chunk in chunks]).decode()
 
 
 class FilesSource(DataSource):
@@ -50,7 +79,10 @@ class FilesSource(DataSource):
         return "headrace-files"
 
     def schema(self) -> StructType:
-        return lines_schema(orjson.loads(self.options["plan"])["width"])
+        plan = orjson.loads(self.options["plan"])
+        if (fields := _fields(plan)) is not None:
+            return lines_schema([_SPARK_TYPES[field.kind] for field in fields])
+        return lines_schema([StringType()] * plan["width"])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return FilesReader(orjson.loads(self.options["plan"]))
@@ -61,6 +93,7 @@ class FilesReader(DataSourceReader):
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self._width: int = plan["width"]
+        self._fields = _fields(plan)
         self._chunks = [ChunkToRead(**chunk) for chunk in plan["chunks"]]
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -74,16 +107,26 @@ class FilesReader(DataSourceReader):
         for _ in range(chunk.skip_lines):
             data = data[data.find(b"\n") + 1 or len(data) :]
             first_line += 1
-        rows = split(data, first_line, self._width, mid_line=chunk.mid_line)
-        for batch in rows.batches(self._width):
-            count = batch.num_rows
-            place = [pa.array([text] * count) for text in (chunk.piece, chunk.path)]
-            yield pa.RecordBatch.from_arrays(
-                [*place, *batch.columns], names=["piece", "file", *batch.schema.names]
-            )
+        with collector_paused():
+            for batch in self._batches(data, first_line, chunk.mid_line):
+                count = batch.num_rows
+                place = [pa.repeat(text, count) for text in (chunk.piece, chunk.path)]
+                yield pa.RecordBatch.from_arrays(
+                    [*place, *batch.columns], names=["piece", "file", *batch.schema.names]
+                )
+
+    def _batches(self, data: bytes, first_line: int, mid_line: bool) -> "Iterator[pa.RecordBatch]":
+        if self._fields is not None:
+            return json_batches(data, first_line, self._fields, mid_line=mid_line)
+        return split(data, first_line, self._width, mid_line=mid_line).batches(self._width)
 
 
-def lines_schema(width: int) -> StructType:
+def _fields(plan: dict[str, Any]) -> list[JsonField] | None:
+    fields = plan["fields"]
+    return None if fields is None else [JsonField(*field) for field in fields]
+
+
+def lines_schema(types: Sequence[DataType]) -> StructType:
     fields = [
         StructField("piece", StringType()),
         StructField("file", StringType()),
@@ -91,7 +134,7 @@ def lines_schema(width: int) -> StructType:
         StructField("raw", BinaryType()),
         StructField("reason", StringType()),
     ]
-    return StructType(fields + [StructField(f"c{i}", StringType()) for i in range(width)])
+    return StructType(fields + [StructField(f"c{i}", each) for i, each in enumerate(types)])
 
 
 def open_file(path: str | Path) -> IO[bytes]:

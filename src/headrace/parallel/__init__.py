@@ -1,0 +1,1 @@
+"""The parallel consumer: more handlers at work than a topic has partitions."""

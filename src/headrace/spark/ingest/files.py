@@ -1,0 +1,121 @@
+"""The files of a run: which they are, what their chunks are, and whether they have changed."""
+
+import glob
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.errors import BadInput, OperationFailed
+from headrace.spark.ingest.chunks import HASH_DIGITS, Chunk, Extent, plan_chunks
+from headrace.spark.ingest.formats import Format
+from headrace.spark.ingest.schema import RowSchema
+from headrace.spark.ingest.source import ChunkToRead, open_file
+from headrace.spark.ledger import Entry
+
+
+@dataclass
+class FilePlan:
+    """A file and its chunks."""
+
+    path: str
+    format: Format
+    chunks: list[Chunk]
+    header: bool
+
+    @property
+    def end(self) -> Extent | None:
+        return self.chunks[-1].extent if self.chunks else None
+
+
+def expand(paths: Sequence[str]) -> list[str]:
+    """Files, folders and globs as files, each once, by name."""
+    found: dict[str, None] = {}
+    for given in paths:
+        path = Path(given)
+        # A glob may be absolute or relative: Path has no one way for both.
+        found_here = sorted(glob.glob(given, recursive=True))  # noqa: PTH207
+        matches = [path] if path.exists() else [Path(each) for each in found_here]
+        if not matches:
+            raise BadInput(f"there is no file {given!r}", hint="check the path, or quote the glob")
+        for match in matches:
+            inside = sorted(match.rglob("*")) if match.is_dir() else [match]
+            found |= {
+                str(file.resolve()): None
+                for file in inside
+                if file.is_file() and not file.name.startswith(".")
+            }
+    if not found:
+        raise BadInput(f"there are no files in {', '.join(paths)}", hint="check the path")
+    return list(found)
+
+
+def plan_file(path: str, format: Format, known: Iterable[Extent], schema: RowSchema) -> FilePlan:
+    """A file's chunks. The first line of a CSV file may be a header."""
+    try:
+        with open_file(path) as file:
+            chunks = plan_chunks(file, known, row_is_line=format == "jsonl")
+        with open_file(path) as file:
+            first = file.readline(1 << 16)
+    except (OSError, EOFError) as error:
+        raise OperationFailed(f"{path} cannot be read: {error}", hint="mend it") from error
+    text = first.rstrip(b"\r\n").decode("utf-8", "replace")
+    header = format == "csv" and text == ",".join(schema.names)
+    return FilePlan(path, format, chunks, header)
+
+
+def missing(plans: Sequence[FilePlan]) -> list[tuple[FilePlan, Chunk]]:
+    """Chunks to be sent, each once though two files have it."""
+    found: dict[Extent, tuple[FilePlan, Chunk]] = {}
+    for plan in plans:
+        for chunk in plan.chunks:
+            if not chunk.done:
+                found.setdefault(chunk.extent, (plan, chunk))
+    return list(found.values())
+
+
+def has_rows(plan: FilePlan, chunk: Chunk) -> bool:
+    return chunk.lines > _header_lines(plan, chunk)
+
+
+def _header_lines(plan: FilePlan, chunk: Chunk) -> int:
+    return int(plan.header and chunk.extent.start == 0)
+
+
+def to_read(plan: FilePlan, chunk: Chunk) -> ChunkToRead:
+    extent = chunk.extent
+    return ChunkToRead(
+        path=plan.path,
+        piece=str(extent),
+        start=extent.start,
+        end=extent.end,
+        first_line=chunk.first_line,
+        lines=chunk.lines,
+        mid_line=chunk.mid_line,
+        skip_lines=_header_lines(plan, chunk),
+        format=plan.format,
+    )
+
+
+def refuse_changed(plan: FilePlan, before: Entry) -> None:
+    """Refuse a file that does not begin with what it was when it was sent."""
+    path, size, content = plan.path, before.facts["size"], before.facts["content"]
+    if any((chunk.extent.end, chunk.extent.content) == (size, content) for chunk in plan.chunks):
+        return
+    if _prefix(path, size) == content:  # no chunk ends there: that end was planned, and never sent
+        return
+    raise BadInput(
+        f"{path} has changed since it was sent: its first {size:,} bytes are not what they were",
+        hint="put the old content back, or send what is changed in it with --changed-is-new",
+        path=path,
+    )
+
+
+def _prefix(path: str, size: int) -> str:
+    """What the name of a chunk that ends after `size` bytes begins with."""
+    digest = hashlib.sha256()
+    with open_file(path) as file:
+        while size > 0 and (data := file.read(min(size, 1 << 20))):
+            digest.update(data)
+            size -= len(data)
+    return digest.hexdigest()[:HASH_DIGITS]

@@ -1,0 +1,85 @@
+"""A Spark job while it runs: watched, stopped by Ctrl-C, and its failures told in one line."""
+
+import contextlib
+import re
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from headrace import errors
+from headrace.errors import HeadraceError, OperationFailed
+from headrace.spark.ingest.source import ChunkToRead
+
+SECONDS_BETWEEN_LOOKS = 0.5
+SECONDS_BETWEEN_CANCELS = 0.1
+_RAISED = re.compile(r"headrace\.errors\.(\w+): ([^\n]+)")
+
+
+@contextlib.contextmanager
+def watching(look: Callable[[], None]) -> Iterator[None]:
+    """Look again and again, on another thread, while something is done."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(SECONDS_BETWEEN_LOOKS):
+            with contextlib.suppress(HeadraceError):  # the work itself will say what is wrong
+                look()
+
+    thread = threading.Thread(target=watch, name="ingest-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def cancelled_by_ctrl_c(cancel: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C cancels Spark's work and waits for its end; what is committed stays.
+
+    Spark's own handler calls the JVM from this thread, which waits for an answer of the JVM: it
+    fails with tracebacks, and cancels nothing. A second Ctrl-C does not wait.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed, over = threading.Event(), threading.Event()
+
+    def cancel_until_over() -> None:  # a job may yet begin
+        while not over.wait(SECONDS_BETWEEN_CANCELS):
+            cancel()
+
+    def handle(_signal: int, _frame: object) -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+        pressed.set()
+        threading.Thread(target=cancel_until_over, name="ingest-cancel", daemon=True).start()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    except Exception:
+        if not pressed.is_set():
+            raise
+    finally:
+        over.set()
+        signal.signal(signal.SIGINT, before)
+    if pressed.is_set():
+        raise KeyboardInterrupt
+
+
+def translate_failure(failure: Exception, chunks: Sequence[ChunkToRead] = ()) -> HeadraceError:
+    """What a task raised, out of Spark's long tale of it; pieces are named as parts of files."""
+    raised = _RAISED.findall(str(failure))
+    if raised:
+        name, message = raised[-1]
+        for chunk in chunks:
+            place = f"{chunk.path} (bytes {chunk.start:,} to {chunk.end:,}, read as {chunk.format})"
+            message = message.replace(f"piece {chunk.piece}", place)
+        return getattr(errors, name, OperationFailed)(message, hint="mend it and run this again")
+    if isinstance(failure, HeadraceError):
+        return failure
+    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
+    first = next((line for line in lines if "An error occurred while calling" not in line), "?")
+    return OperationFailed(f"Spark failed: {first}", hint="run again with --debug for all of it")
