@@ -156,13 +156,14 @@ def test_an_incompatible_change_is_refused_with_reasons(registry: Registry, topi
 
 def test_an_independent_reader_reads_what_is_written_here(registry: Registry, topic: str) -> None:
     """confluent-kafka's own Avro deserializer takes our bytes, and we take its serializer's."""
-    client = SchemaRegistryClient({"url": registry.url})
+    client = SchemaRegistryClient({"url": registry.url, "timeout": 20})
+    by_topic = {"subject.name.strategy.type": "TOPIC"}  # the default asks for associations
     context = SerializationContext(topic, MessageField.VALUE)
     serde = Avro(NEW, registry)
     value = VALUE | {"recovery": "stop"}
     ours = serde.encode(value, Field(topic))
-    assert AvroDeserializer(client)(ours, context) == value
-    theirs = AvroSerializer(client, json.dumps(NEW))(value, context)
+    assert AvroDeserializer(client, conf=by_topic)(ours, context) == value
+    theirs = AvroSerializer(client, json.dumps(NEW), conf=by_topic)(value, context)
     assert serde.decode(theirs, Field(topic)) == value
 
 

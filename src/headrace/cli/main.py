@@ -75,7 +75,8 @@ def options(
 def main() -> None:
     """Run the command line and exit with its status."""
     signal.signal(signal.SIGTERM, _end_as_by_ctrl_c)
-    sys.exit(run(sys.argv[1:]))
+    status = run(sys.argv[1:])
+    sys.exit(143 if status == 130 and session.terminated else status)
 
 
 def _end_as_by_ctrl_c(_number: int, frame: FrameType | None) -> None:
@@ -88,8 +89,7 @@ def _end_as_by_ctrl_c(_number: int, frame: FrameType | None) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """One call; returns 0 done, 1 failed, 2 bad usage or input, 130 stopped by Ctrl-C (143 by
-    SIGTERM)."""
+    """One call; returns 0 done, 1 failed, 2 bad usage or input, 130 stopped by Ctrl-C."""
     session.debug = "--debug" in arguments
     try:
         return app(arguments, prog_name="headrace", standalone_mode=False) or 0
@@ -99,7 +99,7 @@ def run(arguments: list[str]) -> int:
         return _complain_of_usage(error)
     except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("stopped\n")
-        return 143 if session.terminated else 130
+        return 130
     except SystemExit as left:
         if isinstance(left.__context__, BrokenPipeError):
             return 0  # the reader of our output went away (`| head`): nothing more to say

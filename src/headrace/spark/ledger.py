@@ -86,7 +86,6 @@ class Ledger:
         self._job = job
         self._settings = dict(settings)
         self._place = TopicPartition(topic, ledger_partition(job, partitions), 0)
-        self._consumers: dict[str, Consumer] = {}
         self.topic = topic
         self.partition = self._place.partition
         self.entries: dict[str, Entry] = {}
@@ -97,17 +96,8 @@ class Ledger:
         Raises if a transaction that wrote before this call stays open for too long.
         """
         end = self._end()
-        if self._place.offset > end:  # the topic was deleted and made again
-            self.entries.clear()
-            self._place.offset = 0
-        if self._place.offset < end:
-            self._read_to(end)
-
-    def close(self) -> None:
-        while self._consumers:
-            self._consumers.popitem()[1].close()
-
-    def _read_to(self, end: int) -> None:
+        if self._place.offset >= end:
+            return
         consumer = self._consumer("read_committed")
         try:
             consumer.assign([self._place])
@@ -124,35 +114,35 @@ class Ledger:
         except KafkaException as error:
             raise translate(error, f"reading {self.topic}") from error
         finally:
-            consumer.unassign()
+            consumer.close()
 
     def _end(self) -> int:
         """Where the partition ends now, with what is written but not yet committed."""
         consumer = self._consumer("read_uncommitted")
         deadline = Deadline(SECONDS_TO_ANSWER)
-        while True:
-            try:
-                _, end = consumer.get_watermark_offsets(self._place, timeout=ANSWER_SECONDS)
-                return int(end)
-            except KafkaException as error:
-                if deadline.expired or error.args[0].code() not in _PASSING:
-                    raise translate(error, f"reading {self.topic}") from error
-            time.sleep(0.1)  # a new leader needs a moment
+        try:
+            while True:
+                try:
+                    _, end = consumer.get_watermark_offsets(self._place, timeout=ANSWER_SECONDS)
+                    return int(end)
+                except KafkaException as error:
+                    if deadline.expired or error.args[0].code() not in _PASSING:
+                        raise translate(error, f"reading {self.topic}") from error
+                time.sleep(0.1)  # a new leader needs a moment
+        finally:
+            consumer.close()
 
     def _consumer(self, isolation: str) -> Consumer:
-        """Kept for the next time: to connect takes longer than to read what is new."""
-        if isolation not in self._consumers:
-            own = {
-                "group.id": "headrace-ledger",  # never joined: partitions are assigned by hand
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "enable.partition.eof": True,
-                "isolation.level": isolation,
-                "fetch.wait.max.ms": 50,
-            }
-            quiet = {} if "logger" in self._settings else {"log_level": 0}
-            self._consumers[isolation] = Consumer(self._settings | own | quiet)
-        return self._consumers[isolation]
+        own = {
+            "group.id": "headrace-ledger",  # never joined: partitions are assigned by hand
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "fetch.wait.max.ms": 50,
+        }
+        quiet = {} if "logger" in self._settings else {"log_level": 0}
+        return Consumer(self._settings | own | quiet)
 
     def _take(self, messages: Iterable[Any]) -> None:
         for message in messages:

@@ -69,36 +69,16 @@ def write_piece(
     """Send a piece unless the ledger says that it was sent; `forget` removes an older entry."""
     producer = _open(target, transactional_id)
     try:
-        with _caught_up_ledger(target) as ledger, collector_paused():
-            known = ledger.entries.get(piece)
-            writing = _Writing(target, producer, ledger, piece, known, forget)
+        ledger = target.ledger()
+        ledger.catch_up()
+        writing = _Writing(target, producer, ledger, piece, ledger.entries.get(piece), forget)
+        with collector_paused():
             return writing.run(iter(batches))
     except KafkaException as error:
         raise translate(error, f"writing piece {piece} of {target.job}") from error
     finally:
         with contextlib.suppress(KafkaException):
             producer.purge()
-
-
-# The last one that a task of this process read: a job's next task goes on from there.
-_kept: dict[str, Ledger] = {}
-
-
-@contextlib.contextmanager
-def _caught_up_ledger(target: Target) -> Iterator[Ledger]:
-    """What is done of the job by now. While it is lent, nobody else in this process has it."""
-    name = repr((target.settings, target.job, target.ledger_partitions))
-    ledger = _kept.pop(name, None) or target.ledger()
-    try:
-        ledger.catch_up()
-        yield ledger
-    except BaseException:
-        ledger.close()
-        raise
-    for other in tuple(_kept):
-        if (outdated := _kept.pop(other, None)) is not None:
-            outdated.close()
-    _kept[name] = ledger
 
 
 def _open(target: Target, transactional_id: str) -> Producer:

@@ -61,10 +61,7 @@ class _Ingest:
         files = expand(self._options.paths)
         check_options(self._options, files, self._connection)
         self._prepare_topics()
-        with contextlib.closing(self._open_ledger()) as ledger:
-            return self._run(files, ledger)
-
-    def _run(self, files: Sequence[str], ledger: Ledger) -> IngestResult:
+        ledger = self._open_ledger()
         plans = self._plan(files, ledger.entries)
         if to_do := missing(plans):
             avro = self._register()
