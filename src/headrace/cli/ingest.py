@@ -66,7 +66,8 @@ def ingest(
         bool, typer.Option("--changed-is-new", help="Send what changed in a file, not refuse it.")
     ] = False,
     master: Annotated[
-        str | None, typer.Option(metavar="URL", help="A Spark master; else all cores here.")
+        str | None,
+        typer.Option(metavar="URL", help="A Spark master; else headrace.toml's, else all cores."),
     ] = None,
     output: OutputOption = Output.table,
 ) -> None:

@@ -120,11 +120,10 @@ def _all_headers(columns: Mapping[str, Any], count: int) -> Sequence[Headers | N
         if name.startswith(HEADER) and column.null_count < count
     }
     flat = _single_headers(single) if single else [None] * count
-    if "headers" not in columns:
+    listed = columns.get("headers")
+    if listed is None or listed.null_count == count:
         return flat
-    if columns["headers"].null_count == count:
-        return flat
-    lists = _headers(columns["headers"])
+    lists = _headers(listed)
     if not single:
         return lists
     return [(more or []) + (own or []) or None for more, own in zip(lists, flat, strict=True)]
