@@ -20,24 +20,40 @@ if TYPE_CHECKING:
     from headrace.errors import HeadraceError
     from headrace.local import LocalCluster
     from headrace.model import Record, TopicPartition
+    from headrace.parallel import (
+        App,
+        Auto,
+        Batch,
+        GapSafe,
+        PerBatch,
+        PerRecord,
+        RebalanceListener,
+    )
     from headrace.serde import Avro, Bytes, Double, Int, Json, Long, Registry, Serde, Text
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Admin",
+    "App",
+    "Auto",
     "Avro",
+    "Batch",
     "Bytes",
     "Connection",
     "Double",
+    "GapSafe",
     "HeadraceError",
     "Int",
     "Interceptor",
     "Json",
     "LocalCluster",
     "Long",
+    "PerBatch",
+    "PerRecord",
     "Producer",
     "Reader",
+    "RebalanceListener",
     "Record",
     "Registry",
     "RoundRobin",
@@ -50,18 +66,25 @@ __all__ = [
 
 _HOMES = {
     "Admin": "headrace.clients",
+    "App": "headrace.parallel",
+    "Auto": "headrace.parallel",
     "Avro": "headrace.serde",
+    "Batch": "headrace.parallel",
     "Bytes": "headrace.serde",
     "Connection": "headrace.clients",
     "Double": "headrace.serde",
+    "GapSafe": "headrace.parallel",
     "HeadraceError": "headrace.errors",
     "Int": "headrace.serde",
     "Interceptor": "headrace.clients",
     "Json": "headrace.serde",
     "LocalCluster": "headrace.local",
     "Long": "headrace.serde",
+    "PerBatch": "headrace.parallel",
+    "PerRecord": "headrace.parallel",
     "Producer": "headrace.clients",
     "Reader": "headrace.clients",
+    "RebalanceListener": "headrace.parallel",
     "Record": "headrace.model",
     "Registry": "headrace.serde",
     "RoundRobin": "headrace.clients",

@@ -21,7 +21,9 @@
         │   ├── GroupIsLive       the group has members, its offsets cannot be moved
         │   ├── DeliveryFailed    a record was not written
         │   ├── BufferFull        records wait to be sent, and no more fit
-        │   └── ForeignMetadata   a committed offset has metadata that are not ours, or damaged
+        │   ├── ForeignMetadata   a committed offset has metadata that are not ours, or damaged
+        │   └── NoPosition        a group has no offset to begin at, and must not choose one
+        ├── HandlerFailed         a record's handler raised, and the consumer was to stop then
         ├── SerdeError            bytes and objects that do not become each other
         │   ├── EncodeFailed      a value has no bytes in this serde
         │   └── DecodeFailed      bytes are not what this serde writes
@@ -139,6 +141,14 @@ class ForeignMetadata(KafkaFailure):
 
     The offset itself is good: going on from it repeats records, and skips none.
     """
+
+
+class NoPosition(KafkaFailure):
+    """A group has no offset to begin at, and must not choose one."""
+
+
+class HandlerFailed(OperationFailed):
+    """A record's handler raised, and the consumer was to stop then. The record is not committed."""
 
 
 class SerdeError(OperationFailed):

@@ -21,6 +21,7 @@ from headrace.cli import (
     schema,
     topic,
 )
+from headrace.cli import run as running
 from headrace.cli.session import session
 from headrace.errors import HeadraceError
 
@@ -38,6 +39,7 @@ app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
+app.command("run")(running.run)
 app.command("ingest")(ingest.ingest)
 app.add_typer(schema.app, name="schema")
 app.add_typer(generate.app, name="generate")

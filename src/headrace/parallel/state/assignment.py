@@ -62,10 +62,18 @@ class Assignment(Generic[R]):
         A key for each record, or one for each batch of one key. Returns the records that may run
         next.
         """
+        self.mark(offsets)
+        return self.release(keys)
+
+    def mark(self, offsets: Sequence[int]) -> None:
+        """The first half of `finished`: these count for the next commit."""
         if self.revoked:
             self.late += len(offsets)
-            return ()
-        self.tracker.finish(offsets)
+        else:
+            self.tracker.finish(offsets)
+
+    def release(self, keys: Sequence[Key]) -> Sequence[R]:
+        """The second half of `finished`: what waited behind them may run."""
         return () if self.stopped else self.shards.finish_many(keys)
 
     def commit(self) -> tuple[int, str]:

@@ -39,7 +39,6 @@ class Tracker:
 
     __slots__ = (
         "_cleared",
-        "_end",
         "_lowest",
         "_ranks",
         "_restored",
@@ -47,6 +46,7 @@ class Tracker:
         "_starts",
         "_top",
         "_unfinished",
+        "end",
         "finished",
         "registered",
     )
@@ -55,9 +55,9 @@ class Tracker:
         self.registered = 0  # how many were to be handled, and
         self.finished = 0  # how many of them are
         self._unfinished: set[int] = set()
-        self._end = position  # one past the last registered offset
-        self._top = position  # one past the highest finished one before `_end`
-        self._restored = list(finished)  # those that are not wholly before `_end`
+        self.end = position  # one past the last registered offset
+        self._top = position  # one past the highest finished one before `end`
+        self._restored = list(finished)  # those that are not wholly before `end`
         self._lowest = position  # no unfinished offset is lower; see `oldest`
         self._room = room(limit)
         self._cleared = position - 1  # up to here everything may start
@@ -73,11 +73,11 @@ class Tracker:
         """
         if not offsets:
             return None
-        if offsets[0] < self._end:
-            raise ValueError(f"offset {offsets[0]} was polled before; {self._end} was expected")
+        if offsets[0] < self.end:
+            raise ValueError(f"offset {offsets[0]} was polled before; {self.end} was expected")
         wanted = self._without_restored(offsets) if self._restored else None
         todo = offsets if wanted is None else list(compress(offsets, wanted))
-        self._end = offsets[-1] + 1
+        self.end = offsets[-1] + 1
         if todo:
             self._register(todo)
         return wanted
@@ -99,7 +99,7 @@ class Tracker:
 
     def committable(self) -> Commit:
         """The lowest unfinished offset, else one past the last, and what is finished beyond it."""
-        end, top = self._end, self._top
+        end, top = self.end, self._top
         holes = sorted([offset for offset in self._unfinished if offset < top])
         runs = [range(low + 1, high) for low, high in pairwise([*holes, top]) if high - low > 1]
         offset = self.oldest
@@ -125,6 +125,10 @@ class Tracker:
     def unfinished(self) -> int:
         """How many are registered and not finished: at work, waiting or parked."""
         return len(self._unfinished)
+
+    def is_unfinished(self, offset: int) -> bool:
+        """Whether it is registered and not finished."""
+        return offset in self._unfinished
 
     def may_start(self, offset: int) -> bool:
         """Whether this offset can be started without the commit's metadata ever overflowing.

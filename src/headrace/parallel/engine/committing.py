@@ -1,0 +1,162 @@
+"""Carries out an offset strategy."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from headrace.clients.consumer import ConsumerClient, OffsetCommit
+from headrace.errors import HeadraceError
+from headrace.model import Deadline, TopicPartition
+from headrace.observe.events import CommitFailed, Event
+from headrace.parallel.commit import Auto, GapSafe, OffsetStrategy, PerBatch
+from headrace.parallel.engine.desk import Committable, Desk, Work
+
+SECONDS_FOR_LAST = 10.0
+SECONDS_BETWEEN_TRIES = 0.2
+
+
+class Committer:
+    """Commits for one consumer, in the pump's thread alone: an older commit can never overtake the
+    last one before a hand-over."""
+
+    def __init__(
+        self,
+        client: ConsumerClient,
+        desk: Desk,
+        strategy: OffsetStrategy,
+        consumer: str,
+        tell: Callable[[Event], None],
+    ) -> None:
+        self._client = client
+        self._desk = desk
+        self._strategy = strategy
+        self._consumer = consumer
+        self._tell = tell
+        self._next = time.monotonic()
+        self.committed_at: float | None = None
+
+    # --- in the background ---
+
+    def tick(self, now: float) -> None:
+        """Commit if the strategy's interval has passed."""
+        strategy = self._strategy
+        if isinstance(strategy, GapSafe | Auto) and now >= self._next:
+            self._next = now + strategy.interval
+            self._send_off(handed_out=isinstance(strategy, Auto))
+
+    def pin(self) -> None:
+        """Commit where new partitions begin, so that a crash before the first commit begins there
+        again: the end of a topic is another one then."""
+        self._send_off()
+
+    def batch_finished(self) -> None:
+        """All that was handed in is finished (`PerBatch`)."""
+        assert isinstance(self._strategy, PerBatch)
+        if self._strategy.sync:
+            self.last(list(self._desk.works.values()))
+        else:
+            self._send_off()
+
+    def records_finished(self) -> bool:
+        """Commit what has finished meanwhile, then let the next of its shards go (`PerRecord`)."""
+        desk = self._desk
+        with desk.lock:
+            units, desk.unreleased = desk.unreleased or [], []
+        if not units:
+            return False
+        if not self.last(dict.fromkeys(unit[0] for unit in units)):
+            with desk.lock:  # tried again before anything else
+                desk.unreleased = units + desk.unreleased
+            return False
+        with desk.lock:
+            desk.release(units)
+        return True
+
+    def _send_off(self, *, handed_out: bool = False) -> None:
+        with self._desk.lock:
+            found = self._desk.handed_out() if handed_out else self._changed()
+            for work, offset, metadata in found:
+                work.sent = (offset, metadata)
+                work.unanswered += 1
+        if not found:
+            return
+        try:
+            self._client.commit(self._commits(found), wait=False)
+        except HeadraceError as error:
+            self.answered([c.work.partition for c in found], error)
+
+    def _changed(self) -> list[Committable]:
+        return self._desk.committable(self._desk.works.values(), confirmed=False)
+
+    def answered(self, partitions: Sequence[TopicPartition], error: HeadraceError | None) -> None:
+        """The broker has answered a commit that nobody waited for."""
+        with self._desk.lock:
+            works = [self._desk.works[p] for p in partitions if p in self._desk.works]
+            offsets = {work.partition: work.sent[0] for work in works if work.sent}
+            for work in works:
+                work.unanswered -= 1
+                if error is not None:  # the next commit covers it
+                    work.sent = work.confirmed = None
+                elif not work.unanswered:
+                    work.confirmed = work.sent
+        if error is None:
+            self.committed_at = time.monotonic()
+        elif error.facts.get("code") not in _PASSING:
+            self._tell(CommitFailed(self._consumer, tuple(partitions), error.message))
+        if isinstance(self._strategy, PerBatch) and self._strategy.on_commit is not None:
+            self._strategy.on_commit(offsets, error)
+
+    # --- waiting for the answer ---
+
+    def last(
+        self,
+        works: Iterable[Work],
+        serve: Callable[[], None] | None = None,
+        seconds: float = SECONDS_FOR_LAST,
+    ) -> bool:
+        """Commit what is finished of these, and wait; tried again until the deadline.
+
+        `serve` polls between the tries, where that is possible: a member whose group has just
+        moved on must hear of it before it can commit again.
+        """
+        works = list(works)
+        hopeless = _TOO_LATE if serve is not None else _TOO_LATE | _PASSING
+        deadline = Deadline(seconds)
+        for _ in deadline.polls(SECONDS_BETWEEN_TRIES):
+            error = self._try(works)
+            if error is None:
+                return True
+            if deadline.expired or error.facts.get("code") in hopeless:
+                names = tuple(work.partition for work in works)
+                self._tell(CommitFailed(self._consumer, names, error.message))
+                return error.facts.get("code") in hopeless
+            if serve is not None:
+                serve()
+        return False
+
+    def _try(self, works: Sequence[Work]) -> HeadraceError | None:
+        with self._desk.lock:
+            found = self._desk.committable(works, confirmed=True)
+        if not found:
+            return None
+        try:
+            self._client.commit(self._commits(found), wait=True)
+        except HeadraceError as error:
+            return error
+        with self._desk.lock:
+            for work, offset, metadata in found:
+                work.sent = work.confirmed = (offset, metadata)
+        self.committed_at = time.monotonic()
+        return None
+
+    def _commits(self, found: Iterable[Committable]) -> list[OffsetCommit]:
+        remembers = self._strategy.remembers
+        return [
+            OffsetCommit(work.partition, offset, metadata if remembers else "")
+            for work, offset, metadata in found
+        ]
+
+
+# The group has moved on to another generation, and this member is about to hear of it.
+_PASSING = frozenset({"ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "STALE_MEMBER_EPOCH"})
+# The group has gone on without this member.
+_TOO_LATE = frozenset({"UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID"})

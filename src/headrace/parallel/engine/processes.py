@@ -1,0 +1,237 @@
+"""Plain functions on processes, for work that needs a processor.
+
+A process that dies breaks the whole pool, and nobody knows which record did it. So the pool is made
+anew and the records that were out run alone, one after the other: the one that kills its process
+again is at fault, and fails like one whose handler raised.
+"""
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from headrace.clients.reader import to_record
+from headrace.errors import OperationFailed
+from headrace.model import Record
+from headrace.parallel.engine.crew import Crew, Failed, Pace, Running
+from headrace.parallel.engine.desk import Desk, Unit
+from headrace.parallel.handlers import Decoder, Handler, Signature
+from headrace.serde import Serde
+
+CHUNK_SECONDS = 0.005  # sending a chunk there and back costs a quarter of a millisecond
+CHUNKS_AHEAD = 2  # for each process: one that runs, one that waits in the pipe
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker process needs to know; sent to it once."""
+
+    handler: Handler
+    signature: Signature
+    serde: Serde[Any]
+    batch: bool
+
+
+Outcome = BaseException | None
+
+
+class ProcessCrew(Crew):
+    """`concurrency` processes, started at once. `died` is told how many records run again."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        job: Job,
+        failed: Failed,
+        concurrency: int,
+        died: Callable[[int], None],
+    ) -> None:
+        super().__init__(desk, lambda _unit: None, failed, concurrency)
+        self._job = job
+        self._died = died
+        self._pace = Pace(CHUNK_SECONDS)
+        self._suspects: deque[Unit] = deque()
+        self._on_trial = False  # a suspect runs, and nothing beside it
+        self._out: dict[int, tuple[Sequence[Unit], float]] = {}
+        self._numbers = 0
+        self._closing = False
+        self._lock = threading.RLock()
+        self._pool = self._make_pool()
+
+    def _make_pool(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(
+            self._concurrency,
+            # Forking a process with threads and a Kafka client in it is not safe.
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_prepare,
+            initargs=(self._job,),
+        )
+
+    def wake(self) -> None:
+        with self._lock:
+            while not self._closing and (units := self._next()):
+                self._send(units)
+
+    def _next(self) -> list[Unit]:
+        """What to send now, if anything."""
+        if self._on_trial or (self._suspects and self._out):
+            return []
+        if self._suspects:
+            self._on_trial = True
+            return [self._suspects.popleft()]
+        free = self._concurrency * CHUNKS_AHEAD - len(self._out)
+        if free <= 0:
+            return []
+        chunk = self._pace.chunk
+        with self._desk.lock:
+            return self._desk.take(chunk, time.monotonic(), chunk if free == 1 else 0)
+
+    def _send(self, units: list[Unit]) -> None:
+        wanted = [unit for unit in units if not unit[0].assignment.stopped]
+        if len(wanted) < len(units):
+            with self._desk.lock:
+                self._desk.give_back([u for u in units if u[0].assignment.stopped])
+        if not wanted:
+            self._on_trial = False
+            return
+        self._numbers += 1
+        number = self._numbers
+        self._out[number] = (wanted, time.monotonic())
+        payload = [_records(unit, self._job.batch) for unit in wanted]
+        try:
+            future = self._pool.submit(_run_chunk, payload)
+        except BrokenProcessPool:
+            self._on_trial = False  # it has not run: nothing is known of it
+            self._recover(number, self._pool)
+            return
+        future.add_done_callback(partial(self._came_back, number, self._pool))
+
+    def _came_back(
+        self, number: int, pool: ProcessPoolExecutor, future: "Future[tuple[float, list[Outcome]]]"
+    ) -> None:
+        with self._lock:
+            if future.cancelled() or future.exception() is not None:
+                self._recover(number, pool)
+            else:
+                seconds, outcomes = future.result()
+                units, _ = self._out.pop(number)
+                self._on_trial = False
+                self._pace.note(len(units), seconds)
+                self._report(units, outcomes)
+            self.wake()
+
+    def _report(self, units: Sequence[Unit], outcomes: Sequence[Outcome]) -> None:
+        finished: list[Unit] = []
+        abandoned: list[Unit] = []
+        for unit, error in zip(units, outcomes, strict=True):
+            good = error is None or self._failed(unit, error)
+            (finished if good else abandoned).append(unit)
+        with self._desk.lock:
+            self._desk.done(finished, time.monotonic())
+            self._desk.abandon(abandoned)
+
+    def _recover(self, number: int, broken: ProcessPoolExecutor) -> None:
+        """A process died: a new pool, and one record at a time until the culprit is found."""
+        units, _ = self._out.pop(number)
+        guilty, self._on_trial = self._on_trial, False
+        if self._closing:
+            with self._desk.lock:
+                self._desk.give_back(units)
+            return
+        if broken is self._pool:
+            self._pool = self._make_pool()
+            broken.shutdown(wait=False)
+            others = sum(len(other) for other, _ in self._out.values())
+            self._died(others if guilty else others + len(units))
+        if guilty:
+            self._report(units, [_killed(units[0])])
+        else:
+            self._suspects.extend(units)
+
+    def withdraw(self) -> None:
+        self.wake()
+
+    def running(self) -> list[Running]:
+        with self._lock:
+            return [Running(unit, since) for units, since in self._out.values() for unit in units]
+
+    def close(self) -> None:
+        with self._lock:
+            self._closing = True
+            with self._desk.lock:
+                self._desk.give_back(self._suspects)
+            self._suspects.clear()
+        processes = list((self._pool._processes or {}).values())
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:  # a handler that still runs is not waited for any more
+            process.terminate()
+
+
+def _records(unit: Unit, batch: bool) -> list[Record]:
+    tasks = unit[1] if batch else [unit]
+    return [to_record(task[3]) for task in tasks]
+
+
+def _killed(unit: Unit) -> OperationFailed:
+    return OperationFailed(
+        "the worker process died while it handled this record alone",
+        hint="did the handler run out of memory, or call os._exit?",
+        partition=str(unit[0].partition),
+    )
+
+
+# --- in the worker process ---
+
+_job: Job
+_decode: Decoder
+
+
+def _prepare(job: Job) -> None:
+    global _job, _decode
+    _job, _decode = job, Decoder(job.serde)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to deal with
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _run_chunk(units: list[list[Record]]) -> tuple[float, list[Outcome]]:
+    started = time.perf_counter()
+    outcomes = [_outcome(records) for records in units]
+    return time.perf_counter() - started, outcomes
+
+
+def _outcome(records: list[Record]) -> Outcome:
+    try:
+        values = [_decode(r.topic, r.partition, r.offset, r.value) for r in records]
+        value, record = (values, records) if _job.batch else (values[0], records[0])
+        if _job.signature.wants_record:
+            _job.handler(value, record)
+        else:
+            _job.handler(value)
+    except BaseException as error:  # as on threads, one that exits has failed
+        return _sendable(error)
+    return None
+
+
+def _sendable(error: BaseException) -> BaseException:
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
