@@ -1,7 +1,9 @@
 """Fixtures for tests on a real cluster. None of them costs anything to a test without one."""
 
 import os
+import random
 import secrets
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +13,11 @@ import pytest
 from headrace.clients import Admin
 from headrace.local import LocalCluster
 from support.cli import Cli
+from support.handled import Members
 from support.home import Home
 from support.processes import SESSION_VARIABLE, kill, servers_of_session
+
+SEED_VARIABLE = "CHAOS_SEED"
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,6 +68,29 @@ def make_group(admin: Admin) -> Iterator[Callable[[], str]]:
     known = set(admin.group_names()) if made else set()
     for name in known.intersection(made):
         admin.delete_group(name)
+
+
+@pytest.fixture
+def members(
+    kafka_cluster: LocalCluster, make_topic: Callable[..., str], tmp_path: Path
+) -> Iterator[Members]:
+    """A topic of six partitions and members that handle it in processes of their own.
+
+    The group is left to the cluster's end: members that were killed belong to it for a while.
+    """
+    group = f"group-{secrets.token_hex(3)}"
+    found = Members(kafka_cluster.bootstrap, make_topic(6, 3), group, tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def dice(request: pytest.FixtureRequest) -> random.Random:
+    """Random, but the same again for the same seed."""
+    seed = int(os.environ.get(SEED_VARIABLE) or random.randrange(1 << 32))
+    again = f"{SEED_VARIABLE}={seed} {sys.executable} -m pytest '{request.node.nodeid}'"
+    sys.stdout.write(f"seed {seed}; to run this again:\n  {again}\n")
+    return random.Random(seed)
 
 
 @pytest.fixture(scope="session")

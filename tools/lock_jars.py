@@ -1,6 +1,6 @@
 """Writes the lock files of src/headrace/local/locks anew: coordinates, SHA-256, bytes.
 
-    python tools/lock_jars.py [kafka] [registry] [spark]
+    python tools/lock_jars.py [kafka] [registry] [spark] [peers]
 
 For maintainers, who change a version in ROOTS and need Maven on the PATH for this one step: Maven
 itself resolves the closure, because other resolvers settle version conflicts differently.
@@ -35,6 +35,13 @@ ROOTS = {
         "org.apache.spark:spark-avro_2.13:4.1.1",
         "io.delta:delta-spark_4.2_2.13:4.4.0",
         "io.delta:delta-storage:4.4.0",
+    ],
+    # For `headrace bench consumer`: a Java consumer to compare with, and what compiles our program
+    # that runs it. Its log goes nowhere.
+    "peers": [
+        "io.confluent.parallelconsumer:parallel-consumer-core:0.5.3.3",
+        "org.slf4j:slf4j-nop:2.0.13",
+        "org.eclipse.jdt:ecj:3.42.0",
     ],
 }
 ALONE = {"registry", "spark"}  # without what they depend on: it is inside, or Spark has it

@@ -1,6 +1,5 @@
 """Faults 1 and 2: SIGKILL the partition leader, again and again, while producing."""
 
-import os
 import random
 import sys
 from collections.abc import Callable
@@ -15,16 +14,6 @@ from support.ledger import Verdict, Writer, judge
 
 PARTITIONS = 3
 KILLS = 5
-SEED_VARIABLE = "CHAOS_SEED"
-
-
-@pytest.fixture
-def dice(request: pytest.FixtureRequest) -> random.Random:
-    """Random, but the same again for the same seed."""
-    seed = int(os.environ.get(SEED_VARIABLE) or random.randrange(1 << 32))
-    again = f"{SEED_VARIABLE}={seed} {sys.executable} -m pytest -m chaos '{request.node.nodeid}'"
-    sys.stdout.write(f"seed {seed}; to run this again:\n  {again}\n")
-    return random.Random(seed)
 
 
 @pytest.mark.chaos

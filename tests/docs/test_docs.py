@@ -81,8 +81,9 @@ def test_the_program_about_the_sink_runs_as_pasted():
     assert "1000 records" in done.stdout
 
 
-def test_every_program_about_producers_runs_as_pasted():
-    for program in blocks(ROOT / "docs" / "producers.md", "python"):
+@pytest.mark.parametrize("page", ["producers.md", "consumers.md"])
+def test_every_program_about_clients_runs_as_pasted(page):
+    for program in blocks(ROOT / "docs" / page, "python"):
         done = subprocess.run(
             [sys.executable, "-c", program],
             capture_output=True,

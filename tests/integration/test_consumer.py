@@ -539,6 +539,44 @@ def test_stopping_drains_what_runs_and_leaves_the_group_at_once(
     assert sorted(ended) == list(range(100))
 
 
+def test_leaving_the_block_after_a_stop_does_not_hurry_handlers(
+    app, bootstrap, kafka_topic, make_group
+):
+    send_numbers(bootstrap, kafka_topic, 5, keys=5)
+    begun, ended = [], []
+
+    @app.consumer(kafka_topic, group=make_group(), concurrency=5)
+    def handle(value: bytes) -> None:
+        begun.append(value)
+        time.sleep(1)
+        ended.append(value)
+
+    with app.running():
+        eventually(lambda: len(begun) == 5, "handlers run")
+        app.stop()
+    assert len(ended) == 5
+
+
+def test_a_partition_that_was_paused_flows_after_it_was_moved(
+    app, bootstrap, kafka_topic, make_group
+):
+    """librdkafka remembers the pause; the consumer must not."""
+    send_numbers(bootstrap, kafka_topic, 3000, keys=3000)
+    gate, handled = threading.Event(), []
+
+    @app.consumer(kafka_topic, group=make_group(), concurrency=4, buffer_records=200)
+    def handle(value: bytes) -> None:
+        gate.wait(30)
+        handled.append(int(value))
+
+    with app.running() as running:
+        eventually(lambda: running.status()[0].paused, "the partition is paused")
+        threading.Timer(0.3, gate.set).start()
+        running.seek("10")  # waits for the handlers
+        eventually(lambda: len(set(handled)) == 3000 - 10 + 4, "all records are handled")
+    assert set(range(10, 3000)) <= set(handled)
+
+
 def test_asked_twice_it_does_not_wait_for_handlers(app, bootstrap, kafka_topic, make_group):
     send_numbers(bootstrap, kafka_topic, 1, keys=1)
     begun, over = threading.Event(), threading.Event()

@@ -3,11 +3,7 @@
 The numbers are those of the promises: nothing lost, repeats within bounds, order within each key.
 """
 
-import os
-import random
-import secrets
 import signal
-import sys
 import threading
 import time
 
@@ -16,39 +12,14 @@ import pytest
 
 import headrace as hr
 from headrace.observe.events import Revoked
-from support.handled import Members, interrupt, judge_handled, send_numbers
+from support.churn import churn
+from support.handled import interrupt, judge_handled, send_numbers
 from support.waiting import eventually
-
-
-@pytest.fixture
-def members(kafka_cluster, make_topic, tmp_path):
-    """A topic of six partitions and members that handle it in processes of their own.
-
-    The group is left to the cluster's end: members that were killed belong to it for a while.
-    """
-    group = f"group-{secrets.token_hex(3)}"
-    found = Members(kafka_cluster.bootstrap, make_topic(6, 3), group, tmp_path)
-    yield found
-    found.close()
-
-
-@pytest.fixture
-def dice(request):
-    seed = int(os.environ.get("CHAOS_SEED") or random.randrange(1 << 32))
-    sys.stdout.write(
-        f"to run this again:\n  CHAOS_SEED={seed} {sys.executable} -m pytest "
-        f"'{request.node.nodeid}'\n"
-    )
-    return random.Random(seed)
 
 
 def stable_with(admin, group, count):
     found = admin.group(group)
     return found.state == "stable" and len(found.members) == count
-
-
-def all_finished(members, count):
-    return lambda: len(members.finished()) >= count
 
 
 def test_a_member_killed_in_mid_batch_loses_nothing_and_repeats_little(kafka_cluster, members):
@@ -62,7 +33,7 @@ def test_a_member_killed_in_mid_batch_loses_nothing_and_repeats_little(kafka_clu
     first.kill()
     before = members.lines()
     members.start(member="second", **options)
-    eventually(all_finished(members, count), "all is handled", 60)
+    eventually(members.have_finished(count), "all is handled", 60)
     result = judge_handled(members.lines(), set(range(count)))
     assert result.lost == set()
     assert result.swapped == []
@@ -75,15 +46,15 @@ def test_a_member_killed_in_mid_batch_loses_nothing_and_repeats_little(kafka_clu
 
 
 def test_an_orderly_restart_repeats_nothing(kafka_cluster, members):
-    count = 2000
+    count = 6000
     send_numbers(kafka_cluster.bootstrap, members.topic, count, keys=100)
     for _ in range(3):
         before = len(members.finished())
-        process = members.start(concurrency=20, work_ms=3)
+        process = members.start(concurrency=20, work_ms=20)
         eventually(lambda b=before: len(members.finished()) > b + 300, "it is at work")
         assert interrupt(process) == 0, members.logs()
     members.start(concurrency=20)
-    eventually(all_finished(members, count), "all is handled")
+    eventually(members.have_finished(count), "all is handled")
     result = judge_handled(members.lines(), set(range(count)))
     assert (result.lost, result.repeated, result.swapped, result.overlapping) == (set(), 0, [], [])
 
@@ -91,41 +62,6 @@ def test_an_orderly_restart_repeats_nothing(kafka_cluster, members):
 def test_members_that_come_and_go_never_share_a_key(kafka_cluster, members, dice):
     """Orderly leaves and SIGKILLs at random; a short version of the chaos test."""
     churn(kafka_cluster, members, dice, seconds=25)
-
-
-def churn(cluster, members, dice, seconds):
-    options = {"concurrency": 20, "work_ms": 5, "settings": {"session.timeout.ms": 6000}}
-    sent, killed = 0, 0
-    alive = {members.start(member=f"m{n}", **options): n for n in range(2)}
-    number, end = 2, time.monotonic() + seconds
-    while time.monotonic() < end:
-        send_numbers(cluster.bootstrap, members.topic, 500, keys=120, first=sent)
-        sent += 500
-        act = dice.choice(["join", "leave", "kill", "rest"])
-        if act == "join" and len(alive) < 4:
-            alive[members.start(member=f"m{number}", **options)] = number
-            number += 1
-        elif act in ("leave", "kill") and len(alive) > 1:
-            process = dice.choice(sorted(alive, key=alive.__getitem__))
-            del alive[process]
-            if act == "kill":
-                killed += 1
-                process.kill()
-            else:
-                assert interrupt(process) == 0, members.logs()
-        before = len(members.finished())
-        wanted = min(before + 200, sent)
-        eventually(all_finished(members, wanted), "the group makes progress", 60)
-    eventually(all_finished(members, sent), "all is handled", 90)
-    result = judge_handled(members.lines(), set(range(sent)))
-    sys.stdout.write(
-        f"{sent:,} records, {number} members, {killed} killed, {result.repeated} again\n"
-    )
-    assert result.lost == set()
-    assert result.swapped == []
-    assert result.overlapping == []
-    if not killed:
-        assert result.repeated == 0
 
 
 @pytest.mark.parametrize("executor", ["thread", "async"])
@@ -168,7 +104,7 @@ def test_a_broker_that_stands_still_costs_nothing_but_time(kafka_cluster, member
     kafka_faults.pause(2)
     time.sleep(12)  # the fault itself: longer than the session of a broker
     kafka_faults.start(2)
-    eventually(all_finished(members, count), "all is handled", 90)
+    eventually(members.have_finished(count), "all is handled", 90)
     result = judge_handled(members.lines(), set(range(count)))
     assert (result.lost, result.swapped, result.overlapping) == (set(), [], [])
 
@@ -186,7 +122,7 @@ def test_the_group_lives_through_a_rolling_restart(kafka_cluster, members, kafka
         "the group is stable",
         30,
     )
-    eventually(all_finished(members, count), "all is handled", 90)
+    eventually(members.have_finished(count), "all is handled", 90)
     assert all(process.poll() is None for process in processes), members.logs()
     result = judge_handled(members.lines(), set(range(count)))
     assert (result.lost, result.swapped, result.overlapping) == (set(), [], [])
@@ -223,7 +159,7 @@ def test_a_backlog_of_slow_work_takes_bounded_memory(kafka_cluster, make_topic, 
         eventually(watch, "a good part is handled", 60)
         grown = process.memory_info().rss - start
         app.stop()
-    assert most <= 10_000 + 2_000 * 5
+    assert most <= 12_500 + 1_000  # a quarter for those that have hardly anything, and a poll
     assert grown < 50e6, f"grew by {grown / 1e6:.0f} MB"
 
 
@@ -237,4 +173,4 @@ def test_a_second_signal_ends_a_member_at_once_and_nothing_is_lost(kafka_cluster
     assert process.wait(timeout=30) == 0, members.logs()
     assert time.monotonic() - started < 20
     members.start(concurrency=20)
-    eventually(all_finished(members, 20), "the next one handles them")
+    eventually(members.have_finished(20), "the next one handles them")

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -54,6 +54,10 @@ class Members:
 
     def finished(self) -> set[int]:
         return {line.number for line in self.lines() if line.kind == "e"}
+
+    def have_finished(self, count: int) -> Callable[[], bool]:
+        """Whether so many different numbers are handled, asked later."""
+        return lambda: len(self.finished()) >= count
 
     def close(self) -> None:
         for process in self._processes:

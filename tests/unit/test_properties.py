@@ -81,6 +81,11 @@ def test_each_broker_has_an_id_and_a_rack_of_its_own():
     assert len({broker["broker.rack"] for broker in settings}) == 9
 
 
+def test_a_consumer_is_served_by_the_copy_in_its_rack():
+    for broker in settings_of(3):
+        assert str(broker["replica.selector.class"]).endswith(".RackAwareReplicaSelector")
+
+
 def test_a_topic_is_never_made_by_a_typo():
     assert settings_of(1)[0]["auto.create.topics.enable"] == "false"
 

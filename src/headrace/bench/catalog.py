@@ -4,11 +4,12 @@ import os
 import platform
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import psutil
 
-from headrace.bench import ingest, producer, startup
+from headrace.bench import consumer, ingest, producer, startup
 from headrace.bench.measurement import Measurement
 from headrace.errors import BadInput
 from headrace.local.spec import KAFKA_VERSION
@@ -18,6 +19,11 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Progress], Measurement]]] = {
     "startup": (startup.QUESTION, startup.measure),
     "producer": (producer.QUESTION, producer.measure),
     "ingest": (ingest.QUESTION, ingest.measure),
+    "consumer": (consumer.QUESTION, consumer.measure),
+}
+# Those whose peers must be fetched; the others run beside their peers as they are.
+WITH_PEERS: dict[str, Callable[[Progress], Measurement]] = {
+    "consumer": partial(consumer.measure, peers=True),
 }
 
 
@@ -34,10 +40,14 @@ class BenchResult:
         return asdict(self)
 
 
-def run_benchmark(name: str, progress: Progress) -> BenchResult:
+def run_benchmark(name: str, progress: Progress, *, peers: bool = False) -> BenchResult:
     if name not in BENCHMARKS:
         raise BadInput(f"there is no benchmark {name!r}", hint=f"there are {', '.join(BENCHMARKS)}")
-    measured = BENCHMARKS[name][1](progress)
+    if peers and name not in WITH_PEERS:
+        raise BadInput(
+            f"benchmark {name!r} has no peers to be fetched", hint="run it without --peers"
+        )
+    measured = WITH_PEERS[name](progress) if peers else BENCHMARKS[name][1](progress)
     return BenchResult(name, _environment(), measured.rows, measured.ratios)
 
 

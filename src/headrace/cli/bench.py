@@ -23,13 +23,16 @@ def list_(output: OutputOption = Output.table) -> None:
 @app.command("run")
 def run(
     name: Annotated[str, typer.Argument(help="The benchmark.")],
+    peers: Annotated[
+        bool, typer.Option("--peers", help="Fetch other systems, and measure them in the same run.")
+    ] = False,
     output: OutputOption = Output.table,
 ) -> None:
     """Run a benchmark."""
     from headrace.bench import run_benchmark
 
     with TerminalProgress() as progress:
-        result = run_benchmark(name, progress)
+        result = run_benchmark(name, progress, peers=peers)
 
     def table() -> list[Any]:
         columns = list(dict.fromkeys(column for row in result.rows for column in row))

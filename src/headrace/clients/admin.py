@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from confluent_kafka import (
+    Consumer,
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
@@ -283,15 +284,29 @@ class Admin:
         return self.groups([name])[0]
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
-        """The offsets a group has committed."""
-        request = [ConsumerGroupTopicPartitions(group)]
-        futures = self._client.list_consumer_group_offsets(request, request_timeout=SECONDS)
-        answer = self._wait(futures[group], f"reading the offsets of group {group}")
-        return {
-            TopicPartition(p.topic, p.partition): p.offset
-            for p in answer.topic_partitions or ()
-            if p.offset >= 0
-        }
+        """The offsets a group has committed.
+
+        Asked by a consumer that never joins: librdkafka's own request for all offsets of a group
+        ends the process when the group's coordinator has just moved, after a broker's restart say.
+        """
+        doing = f"reading the offsets of group {group}"
+        known = self._metadata(doing).topics.values()
+        every = [
+            ClientPartition(topic.topic, number) for topic in known for number in topic.partitions
+        ]
+        consumer = Consumer(
+            self.connection.client_settings() | {"group.id": group, "enable.auto.commit": False}
+        )
+        try:
+            answers = consumer.committed(every, timeout=SECONDS) if every else []
+        except KafkaException as error:
+            raise translate(error, doing) from error
+        finally:
+            consumer.close()
+        for answer in answers:
+            if answer.error is not None:
+                raise translate(answer.error, doing)
+        return {TopicPartition(p.topic, p.partition): p.offset for p in answers if p.offset >= 0}
 
     def set_committed(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Move a group's committed offsets; the cluster refuses if the group has members."""

@@ -14,6 +14,8 @@ _COMMON: dict[str, Any] = {
     "auto.offset.reset": "error",  # the engine decides, and says so
     "allow.auto.create.topics": False,
     "topic.metadata.refresh.interval.ms": 30_000,  # new partitions are found within this time
+    # A partition that is new or resumed waits for the end of a fetch that found nothing elsewhere.
+    "fetch.wait.max.ms": 100,
     # With its queue full librdkafka waits so long before it fetches again; its default is a second.
     "fetch.queue.backoff.ms": 20,
 }

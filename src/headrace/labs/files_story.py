@@ -1,4 +1,4 @@
-"""The demo's second act: a file becomes a topic, exactly once, though a broker dies meanwhile.
+"""The demo's third act: a file becomes a topic, exactly once, though a broker dies meanwhile.
 
 Every row of the file is accounted for afterwards by its id, which names the file's content and
 the line: in the topic once, or among the dead letters once.

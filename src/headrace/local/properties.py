@@ -30,6 +30,8 @@ def broker_properties(spec: ClusterSpec, broker: BrokerSpec, data: Path) -> dict
         "transaction.state.log.min.isr": in_sync,
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": in_sync,
+        # A consumer that says in which rack it stands is served by the copy there.
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
         # A topic is made on purpose: a typo in a name is an error, not a new topic.
         "auto.create.topics.enable": "false",
         # One machine, few clients: less waiting, fewer threads, smaller buffers.

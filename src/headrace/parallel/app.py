@@ -52,6 +52,7 @@ class App:
         self._connection = Connection(connection) if isinstance(connection, str) else connection
         self._listeners = [on_event] if on_event is not None else []
         self._running: RunningApp | None = None
+        self._asked_to_stop = False
         self.consumers: list[ConsumerOptions] = []
 
     def consumer(
@@ -156,13 +157,16 @@ class App:
         The first signal drains and commits, the second one only commits. `instance` counts the
         running copies of a program, for `assignment=`.
         """
+        self._asked_to_stop = False
         with self._signals():
             running = self.start(instance=instance, instances=instances)
+            if self._asked_to_stop:  # while it was starting
+                running.ensure_stopping()
             try:
                 while not running.join(SECONDS_TO_LOOK):
                     pass
             finally:
-                running.stop()
+                running.ensure_stopping()
                 running.join()
         running.raise_error()
 
@@ -199,7 +203,7 @@ class App:
         try:
             yield running
         finally:
-            running.stop()
+            running.ensure_stopping()
             running.join()
         running.raise_error()
 
@@ -227,12 +231,13 @@ class App:
             while running.alive:
                 await asyncio.sleep(SECONDS_TO_LOOK)
         finally:
-            running.stop()
+            running.ensure_stopping()
             await asyncio.to_thread(running.join)
         running.raise_error()
 
     def stop(self) -> None:
         """Stop in order, from any thread; asked again, without waiting for handlers."""
+        self._asked_to_stop = True
         if self._running is not None:
             self._running.stop()
 

@@ -37,8 +37,14 @@ def read_signature(handler: Handler, *, batch: bool) -> Signature:
         parameter
         for parameter in inspect.signature(handler).parameters.values()
         if parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
+    if by_name := [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]:
+        raise ConfigError(
+            f"the handler {name} takes {', '.join(by_name)} by name only",
+            hint="give it a default: a handler is called with what was read, and nothing else",
+            handler=name,
+        )
     if len(parameters) not in (1, 2):
         takes = "(values) or (values, records)" if batch else "(value) or (value, record)"
         raise ConfigError(
@@ -105,6 +111,8 @@ def call_for(
     Of an async handler it returns what must be awaited.
     """
     value = _decoder_of_messages(serde)
+    if not batch and not signature.wants_record and type(serde) is Bytes:
+        return lambda unit: handler(unit[3].value())
     if not batch:
         if signature.wants_record:
             return lambda unit: handler(value(unit[3]), to_record(unit[3]))

@@ -208,7 +208,7 @@ def _check_strategy(subject: str, strategy: OffsetStrategy, on_error: OnError) -
             "the failed record may be committed already, so stopping does not keep it",
             "use on_error='skip' with auto, or another strategy",
         )
-    if isinstance(on_error, str) and on_error not in ("stop", "skip"):
+    if not callable(on_error) and on_error not in ("stop", "skip"):
         raise _refused(subject, f"on_error={on_error!r} is unknown", "use stop, skip or a function")
 
 

@@ -4,6 +4,10 @@ A producer works at two paces. While it does, it tells its send rate, average ba
 compression rate and request latency. Afterwards the same is found without it: the records read
 back, the batches that Kafka's own tool counts in the broker's log, the size of that file. For the
 latency there is no file to look into, so the broker is held still for a second.
+
+A consumer tells its lag, its consumed rate and its poll rate. Its handlers are held back until a
+backlog has grown, and let go again: the lag it tells is the one that the brokers know of. At a
+steady pace it consumes what is sent. And records that come one by one come in a poll each.
 """
 
 import sys
@@ -20,7 +24,10 @@ from headrace.clients.statistics import ProducerCounters
 from headrace.labs.segments import Batch, bytes_on_disk, stored_batches
 from headrace.labs.stage import Stage
 from headrace.labs.story import events
-from headrace.model import Deadline
+from headrace.model import Deadline, Latest, TopicPartition
+from headrace.parallel import App, GapSafe
+from headrace.parallel.engine.running import RunningApp
+from headrace.parallel.engine.status import ConsumerStatus
 
 NEEDS_FAULTS = True
 PACES = {"slow": 500, "fast": 5_000}
@@ -29,6 +36,13 @@ AT_ONCE = 20_000  # large batches, beside which the headers of requests hardly c
 RISE = 1.5  # the paces are ten times apart; a busy machine may not keep up with the fast one
 HOLD_SECONDS = 1.0
 TOLERANCE = 0.1
+CONSUMED_PARTITIONS = 3
+BACKLOG = 2_000
+CONSUMED_PACE = 500
+LOOKS = 8
+SECONDS_BETWEEN_LOOKS = 0.5
+ONE_BY_ONE = 20
+RATE_BAND = (0.5, 2.0)
 SETTINGS = {"statistics.interval.ms": 200, "linger.ms": 50, "compression.type": "zstd"}
 
 
@@ -82,6 +96,7 @@ class Load:
 
 def run(stage: Stage) -> None:
     watch_producer(stage)
+    watch_consumer(stage)
 
 
 # --- the producer ---
@@ -205,3 +220,141 @@ def highest_latency(producer: Producer, enough: float) -> float:
 
 def per(batches: Sequence[Batch], total: int) -> float:
     return round(total / max(len(batches), 1), 1)
+
+
+# --- the consumer ---
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a running consumer told at one moment, by this lab's own clock."""
+
+    when: str
+    status: ConsumerStatus
+    clock: float = field(default_factory=time.perf_counter)
+
+    def row(self, earlier: "Look") -> dict[str, object]:
+        return {
+            "when": self.when,
+            "lag": self.status.lag,
+            "consumed a second": round(self.rate(earlier, "handled")),
+            "polls a second": round(self.rate(earlier, "polls"), 1),
+            "records a poll": round(self.records_a_poll(earlier), 1),
+        }
+
+    def rate(self, earlier: "Look", counter: str) -> float:
+        grown = getattr(self.status, counter) - getattr(earlier.status, counter)
+        return float(grown / (self.clock - earlier.clock))
+
+    def records_a_poll(self, earlier: "Look") -> float:
+        polls = self.status.polls - earlier.status.polls
+        return (self.status.polled - earlier.status.polled) / polls if polls else 0.0
+
+
+class Gate:
+    """A handler that can be held back; counts what it has done."""
+
+    def __init__(self) -> None:
+        self.handled = 0
+        self.open = threading.Event()
+        self._lock = threading.Lock()
+
+    def __call__(self, _value: bytes) -> None:
+        self.open.wait()
+        with self._lock:
+            self.handled += 1
+
+
+def watch_consumer(stage: Stage) -> None:
+    topic, group = stage.topic("consumed", CONSUMED_PARTITIONS), stage.group("consumer")
+    gate, app = Gate(), App(stage.connection)
+    app.consumer(topic, group=group, name="watched", offsets=GapSafe(interval=0.2))(gate)
+    with Producer(stage.connection) as producer, app.running() as running:
+        try:
+            looks = [look(running, "before")]
+            looks += judge_lag(stage, running, producer, topic, group, gate)
+        finally:
+            gate.open.set()  # handlers that are held back would hold the end back as well
+        looks += judge_consumed_rate(stage, running, producer, topic, gate)
+        judge_polls(stage, running, producer, topic)
+        stage.fact("the consumer, while it ran", [b.row(a) for a, b in pairwise(looks)])
+
+
+def look(running: RunningApp, when: str) -> Look:
+    return Look(when, running.status()[0])
+
+
+def judge_lag(
+    stage: Stage, running: RunningApp, producer: Producer, topic: str, group: str, gate: Gate
+) -> list[Look]:
+    stage.say(f"{BACKLOG:,} records come while the consumer's handlers are held back")
+    producer.send_many(topic, [(str(n), str(n)) for n in range(BACKLOG)]).result()
+    stage.wait_until(lambda: running.status()[0].lag == BACKLOG, "the lag is told")
+    held_back = look(running, "handlers held back")
+    outside = lag_outside(stage, topic, group)
+    gate.open.set()
+    stage.wait_until(lambda: running.status()[0].lag == 0, "the backlog is worked off")
+    stage.wait_until(lambda: lag_outside(stage, topic, group) == 0, "it is committed")
+    worked_off = look(running, "worked off")
+    stage.fact("largest lag, told and found", [held_back.status.lag, outside])
+    stage.check(
+        "largest lag: the consumer tells what log ends and committed offsets say",
+        held_back.status.lag == outside == BACKLOG,
+    )
+    stage.check("lag: none is left when all is handled", worked_off.status.lag == 0)
+    return [held_back, worked_off]
+
+
+def lag_outside(stage: Stage, topic: str, group: str) -> int:
+    partitions = [TopicPartition(topic, number) for number in range(CONSUMED_PARTITIONS)]
+    committed = stage.admin.committed(group)
+    ends = stage.admin.offsets(partitions, Latest())
+    return sum(end - committed.get(partition, 0) for partition, end in ends.items())
+
+
+def judge_consumed_rate(
+    stage: Stage, running: RunningApp, producer: Producer, topic: str, gate: Gate
+) -> list[Look]:
+    stage.say(f"consuming while {CONSUMED_PACE} records a second are sent")
+    before, sent_before, looks = gate.handled, producer.acknowledged, [look(running, "begin")]
+    with Load(producer, topic) as load:
+        load.pace = CONSUMED_PACE
+        for _ in range(LOOKS):
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+            looks.append(look(running, f"{CONSUMED_PACE} a second"))
+    producer.flush()
+    sent = producer.acknowledged - sent_before
+    wait_until_handled(stage, running, looks[0].status.handled + sent)
+    looks.append(look(running, "end"))
+    low, high = RATE_BAND
+    rates = sorted(b.rate(a, "handled") for a, b in pairwise(looks[:-1]))
+    told = looks[-1].status.handled - looks[0].status.handled
+    stage.fact("consumed: told, counted by the handler, sent", [told, gate.handled - before, sent])
+    stage.check(
+        "consumed: the consumer tells what its handler counted, and that is what was sent",
+        told == gate.handled - before == sent,
+    )
+    stage.check(
+        f"consumed rate: its median is {low:g} to {high:g} times the pace of sending",
+        low * CONSUMED_PACE <= rates[len(rates) // 2] <= high * CONSUMED_PACE,
+    )
+    return looks[1:-1]
+
+
+def wait_until_handled(stage: Stage, running: RunningApp, count: int) -> None:
+    stage.wait_until(
+        lambda: running.status()[0].handled >= count, f"{count} are handled", every=0.01
+    )
+
+
+def judge_polls(stage: Stage, running: RunningApp, producer: Producer, topic: str) -> None:
+    """Each record is sent when the one before it was handled, so each needs a poll."""
+    before = running.status()[0]
+    for number in range(1, ONE_BY_ONE + 1):
+        producer.send(topic, "one").result()
+        wait_until_handled(stage, running, before.handled + number)
+    after = running.status()[0]
+    polls, polled = after.polls - before.polls, after.polled - before.polled
+    stage.fact("records sent one by one, and the polls they came in", [ONE_BY_ONE, polls])
+    stage.check("polls: records that come one by one come in a poll each", polls == ONE_BY_ONE)
+    stage.check("polls: as many records came as were sent", polled == ONE_BY_ONE)

@@ -11,7 +11,7 @@ from heapq import heappush
 
 from headrace.model import TopicPartition
 from headrace.parallel.batching import Batch
-from headrace.parallel.engine.desk import Desk, Limits, Task, Unit, Work
+from headrace.parallel.engine.desk import Desk, Limits, Payload, Task, Unit, Work
 from headrace.parallel.engine.rate import RateLimit
 from headrace.parallel.state import Order
 from headrace.parallel.state.shards import Key
@@ -61,6 +61,17 @@ class BundleDesk(Desk):
         due = self._by_time[0].due if self._by_time else None
         return min((moment for moment in (rate, due) if moment is not None), default=None)
 
+    def add(
+        self,
+        partition: TopicPartition,
+        offsets: Sequence[int],
+        keys: Sequence[Key],
+        messages: Sequence[Payload],
+    ) -> None:
+        super().add(partition, offsets, keys, messages)
+        if work := self.works.get(partition):
+            self._top_up(work, keys)
+
     def take(self, most: int, now: float = 0.0, reserved: int = 0) -> list[Unit]:
         if self._rate is None:
             return super().take(most, now, reserved)
@@ -93,14 +104,22 @@ class BundleDesk(Desk):
                 self._gather(work, task)
             else:
                 heappush(work.held, (task[1], task))
-        # What waited behind a gathered record joins it, now that more has come.
-        for bundle in [bundle for bundle in self._open.values() if bundle.work is work]:
-            self._fill(bundle)
-            if len(bundle.tasks) >= self._batch.size or not self._batch.wait:
-                self._close(bundle)
+        self._top_up(work, [task[2] for task in tasks])
+
+    def _top_up(self, work: Work, keys: Sequence[Key]) -> None:
+        """What waits behind gathered records of these keys joins them."""
+        for group in dict.fromkeys(map(self._group, keys)):
+            bundle = self._open.get((work, group))
+            if bundle is not None:
+                self._fill(bundle)
+                if len(bundle.tasks) >= self._batch.size or not self._batch.wait:
+                    self._close(bundle)
+
+    def _group(self, key: Key) -> Key:
+        return key if self._batch.same_key else None
 
     def _gather(self, work: Work, task: Task) -> None:
-        group = task[2] if self._batch.same_key else None
+        group = self._group(task[2])
         bundle = self._open.get((work, group))
         if bundle is None:
             bundle = _Open(work, group, self._clock() + self._batch.wait)

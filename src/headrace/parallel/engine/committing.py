@@ -1,6 +1,7 @@
 """Carries out an offset strategy."""
 
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 
 from headrace.clients.consumer import ConsumerClient, OffsetCommit
@@ -32,6 +33,9 @@ class Committer:
         self._consumer = consumer
         self._tell = tell
         self._next = time.monotonic()
+        # What was sent and not answered. Answers come in order; of a partition that went and came
+        # back meanwhile, the first ones are for its earlier assignment.
+        self._flying: defaultdict[TopicPartition, deque[Committable]] = defaultdict(deque)
         self.committed_at: float | None = None
 
     # --- in the background ---
@@ -48,13 +52,15 @@ class Committer:
         again: the end of a topic is another one then."""
         self._send_off()
 
-    def batch_finished(self) -> None:
-        """All that was handed in is finished (`PerBatch`)."""
+    def batch_finished(self) -> bool:
+        """All that was handed in is finished (`PerBatch`); True if the next batch may start."""
         assert isinstance(self._strategy, PerBatch)
         if self._strategy.sync:
-            self.last(list(self._desk.works.values()))
-        else:
-            self._send_off()
+            return self.last(list(self._desk.works.values()))
+        if any(self._flying.values()):
+            return False  # one batch may run beyond what is committed, not more
+        self._send_off()
+        return True
 
     def records_finished(self) -> bool:
         """Commit what has finished meanwhile, then let the next of its shards go (`PerRecord`)."""
@@ -63,47 +69,57 @@ class Committer:
             units, desk.unreleased = desk.unreleased or [], []
         if not units:
             return False
-        if not self.last(dict.fromkeys(unit[0] for unit in units)):
-            with desk.lock:  # tried again before anything else
-                desk.unreleased = units + desk.unreleased
-            return False
+        committed = self._commit_records(list(dict.fromkeys(unit[0] for unit in units)))
         with desk.lock:
-            desk.release(units)
-        return True
+            if committed:
+                desk.release(units)
+            else:  # tried again before anything else
+                desk.unreleased = units + desk.unreleased
+        return committed
+
+    def _commit_records(self, works: list[Work]) -> bool:
+        error = self._try(works)
+        if error is not None and error.facts.get("code") in _PASSING:
+            return False  # heard of by the next poll, or tried again after it
+        return error is None or self.last(works)
 
     def _send_off(self, *, handed_out: bool = False) -> None:
         with self._desk.lock:
             found = self._desk.handed_out() if handed_out else self._changed()
             for work, offset, metadata in found:
                 work.sent = (offset, metadata)
-                work.unanswered += 1
         if not found:
             return
         try:
             self._client.commit(self._commits(found), wait=False)
         except HeadraceError as error:
-            self.answered([c.work.partition for c in found], error)
+            self._settle(found, error)
+        else:
+            for commit in found:
+                self._flying[commit.work.partition].append(commit)
 
     def _changed(self) -> list[Committable]:
         return self._desk.committable(self._desk.works.values(), confirmed=False)
 
     def answered(self, partitions: Sequence[TopicPartition], error: HeadraceError | None) -> None:
         """The broker has answered a commit that nobody waited for."""
+        flying = [self._flying[partition] for partition in partitions]
+        self._settle([commits.popleft() for commits in flying if commits], error)
+
+    def _settle(self, answered: Sequence[Committable], error: HeadraceError | None) -> None:
         with self._desk.lock:
-            works = [self._desk.works[p] for p in partitions if p in self._desk.works]
-            offsets = {work.partition: work.sent[0] for work in works if work.sent}
-            for work in works:
-                work.unanswered -= 1
+            for work, offset, metadata in answered:
                 if error is not None:  # the next commit covers it
                     work.sent = work.confirmed = None
-                elif not work.unanswered:
+                elif work.sent == (offset, metadata):
                     work.confirmed = work.sent
         if error is None:
             self.committed_at = time.monotonic()
         elif error.facts.get("code") not in _PASSING:
-            self._tell(CommitFailed(self._consumer, tuple(partitions), error.message))
+            names = tuple(commit.work.partition for commit in answered)
+            self._tell(CommitFailed(self._consumer, names, error.message))
         if isinstance(self._strategy, PerBatch) and self._strategy.on_commit is not None:
-            self._strategy.on_commit(offsets, error)
+            self._strategy.on_commit({c.work.partition: c.offset for c in answered}, error)
 
     # --- waiting for the answer ---
 
@@ -113,7 +129,8 @@ class Committer:
         serve: Callable[[], None] | None = None,
         seconds: float = SECONDS_FOR_LAST,
     ) -> bool:
-        """Commit what is finished of these, and wait; tried again until the deadline.
+        """Commit what is finished of these, and wait; tried again until the deadline. False if it
+        is not committed, and may be yet.
 
         `serve` polls between the tries, where that is possible: a member whose group has just
         moved on must hear of it before it can commit again.
@@ -128,7 +145,7 @@ class Committer:
             if deadline.expired or error.facts.get("code") in hopeless:
                 names = tuple(work.partition for work in works)
                 self._tell(CommitFailed(self._consumer, names, error.message))
-                return error.facts.get("code") in hopeless
+                return error.facts.get("code") in _TOO_LATE
             if serve is not None:
                 serve()
         return False

@@ -90,11 +90,7 @@ class RunningConsumer:
             works = list(self._desk.works.values())
             taken = sum(work.taken for work in works)
             unfinished = sum(work.unfinished for work in works)
-            behind = [
-                max(0, work.end - work.assignment.tracker.committable().offset)
-                for work in works
-                if work.end is not None
-            ]
+            behind = [max(0, work.end - work.done_up_to) for work in works if work.end is not None]
             paused = [work.partition for work in works if work.paused]
             finished, late = self._desk.finished, self._desk.late
         return ConsumerStatus(

@@ -12,6 +12,7 @@ Call: TypeAlias = Callable[[Unit], Any]
 Failed: TypeAlias = Callable[[Unit, BaseException], bool]
 
 FAST_CHUNK = 128
+FAST_SECONDS = 50e-6
 CHUNK_SECONDS = 0.001
 
 
@@ -60,17 +61,19 @@ class Pace:
     >>> for _ in range(20):
     ...     pace.note(count=10, seconds=0.0001)
     >>> pace.chunk
-    98
+    92
     """
 
-    __slots__ = ("_mean", "_seconds", "chunk")
+    __slots__ = ("_mean", "_seconds", "chunk", "fast")
 
     def __init__(self, seconds: float = CHUNK_SECONDS) -> None:
         self._seconds = self._mean = seconds
         self.chunk = 1
+        self.fast = False
 
     def note(self, count: int, seconds: float) -> None:
         """So many units took so long together."""
         weight = 0.3
         self._mean += weight * (seconds / count - self._mean)
+        self.fast = self._mean < FAST_SECONDS
         self.chunk = max(1, min(FAST_CHUNK, int(self._seconds / max(self._mean, 1e-7))))

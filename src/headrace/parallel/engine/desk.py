@@ -31,6 +31,7 @@ Task: TypeAlias = tuple["Work", int, Key, Payload]
 Unit: TypeAlias = tuple["Work", *tuple[Any, ...]]
 
 _work = itemgetter(0)
+RESERVE_FROM = 8  # workers; of fewer, none can be spared for partitions that have nothing to do
 
 
 class Limits(NamedTuple):
@@ -63,7 +64,6 @@ class Work:
         "ready",
         "sent",
         "taken",
-        "unanswered",
         "units",
         "waits",
     )
@@ -78,7 +78,6 @@ class Work:
         self.partition = partition
         self.assignment = assignment
         self.sent = committed  # what was last handed to the client to be committed,
-        self.unanswered = 0  # by how many commits that the broker has not answered,
         self.confirmed = committed  # and what the broker has surely committed
         self.ready: deque[Unit] = deque()
         self.held: list[tuple[int, Task]] = []  # a heap: the commit's map has no room for them yet
@@ -98,6 +97,12 @@ class Work:
     def position(self) -> int:
         """One past the last record that was handed in."""
         return self.assignment.tracker.end
+
+    @property
+    def done_up_to(self) -> int:
+        """The lowest unfinished offset, else the position."""
+        oldest = self.assignment.tracker.oldest
+        return self.position if oldest is None else oldest
 
 
 class Desk:
@@ -215,16 +220,33 @@ class Desk:
         ]
 
     def overfull(self) -> list[Work]:
-        """Partitions that hold more than their share, and are not paused yet."""
+        """Partitions that hold too much, and are not paused yet.
+
+        While half of the room is free nobody does: a pause costs a fetch. From then on those that
+        have more than their share do; and with no room left, all but those that have hardly
+        anything, since what fills the room may be stuck.
+        """
+        used = self._used()
+        if used < 0.5:
+            return []
         records, most_bytes = self._shares()
+        if used >= 1:
+            records, most_bytes = -(-records // 4), -(-most_bytes // 4)
         return [
             work
             for work in self.works.values()
             if not work.paused and (work.unfinished >= records or work.bytes >= most_bytes)
         ]
 
+    def _used(self) -> float:
+        """Which part of the room is used, by records or by bytes."""
+        held = sum(work.bytes for work in self.works.values())
+        return max(self.unfinished / self._limits.records, held / self._limits.bytes)
+
     def relieved(self) -> list[Work]:
-        """Paused partitions that have worked off half of their share."""
+        """Paused partitions that have worked off half of their share, once there is room."""
+        if self._used() >= 1:
+            return []
         records, most_bytes = self._shares()
         return [
             work
@@ -252,10 +274,9 @@ class Desk:
         row = self._row
         if not row:
             return []
-        if len(self.works) <= 1 or self._concurrency == 1:
+        if len(self.works) <= 1 or self._concurrency < RESERVE_FROM:
             reserved = 0
-        if self._rate is not None:
-            most = self._rate.allowed(most, now)
+        most = self._allowed(most, now)
         units: list[Unit] = []
         passed = refused = 0  # if all have their share, they are gone round once more, evenly
         while row and (wanted := most - len(units)) > 0 and refused < len(row):
@@ -272,7 +293,8 @@ class Desk:
                 refused += 1
                 continue
             refused = 0
-            units += self._start(work, min(wanted, max(share, 1)))
+            # Nobody is below its share: each gets an equal part of what is wanted.
+            units += self._start(work, min(wanted, max(share, -(-wanted // len(row)))))
             if work.ready:
                 row.rotate(-1)
             else:
@@ -281,6 +303,11 @@ class Desk:
         if self._rate is not None:
             self._rate.spend(sum(map(self._count, units)))
         return units
+
+    def _allowed(self, most: int, now: float) -> int:
+        if self.unreleased is not None:  # what a crash could repeat: no more than the workers
+            most = min(most, self._concurrency - self.taken - len(self.unreleased))
+        return most if self._rate is None else self._rate.allowed(most, now)
 
     def done(self, units: Collection[Unit], now: float) -> None:
         """These are finished; what waited behind them becomes ready, at once or when committed."""

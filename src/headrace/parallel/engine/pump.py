@@ -4,6 +4,7 @@ It never runs a handler, so however long one takes, the group hears from this co
 """
 
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -30,11 +31,15 @@ from headrace.parallel.engine.positions import Begin, Positions
 from headrace.parallel.engine.stalls import find_stalls
 from headrace.parallel.options import ConsumerOptions
 
-POLL_RECORDS = 2_000
+POLL_RECORDS = 5_000
+POLL_AT_LEAST = 100
 TICK_SECONDS = 0.1
 SHORTEST_WAIT = 0.005
 SECONDS_FULL_BEFORE_PAUSE = 0.05
+ENOUGH_AT_HAND = 10_000
 SECONDS_FOR_RECORDS = 0.02
+SECONDS_FOR_ANSWER = 0.0005
+SECONDS_BETWEEN_TROUBLES = 10.0
 
 
 class Pump:
@@ -58,7 +63,7 @@ class Pump:
         self._name = options.name
         self.client = ConsumerClient(
             connection,
-            dict(options.settings),
+            _own_settings(options, instance),
             on_committed=lambda partitions, error: self._committer.answered(partitions, error),
             on_trouble=self._on_trouble,
         )
@@ -67,16 +72,18 @@ class Pump:
             self.client, options.start, self._name, tell, remembers=options.offsets.remembers
         )
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._most = min(POLL_RECORDS, options.buffer_records)
+        self._fresh: list[TopicPartition] = []  # assigned, and not surely resumed
         self._lockstep = options.offsets if isinstance(options.offsets, PerBatch) else None
         self._per_record = isinstance(options.offsets, PerRecord)
         if self._per_record:
             desk.unreleased = []
         self._pending: list[Any] = []  # polled, and not handed in before the batch is finished
         self._pending_paused = False
-        self._full_since: float | None = None
+        self._enough = max(ENOUGH_AT_HAND, 4 * options.concurrency)
+        self._enough_since: float | None = None
         self._next_tick = 0.0
         self._told_stalls: dict[TopicPartition, float] = {}
+        self._trouble_told: dict[str, float] = {}
         self._stop = threading.Event()
         self._hurry = threading.Event()
         self.polls = self.polled = 0  # how often records came, and how many
@@ -186,14 +193,18 @@ class Pump:
 
     def _turn(self) -> None:
         self._obey()
-        if self._full():
-            time.sleep(SHORTEST_WAIT)  # handlers are fast: not worth a pause
+        if self._fresh:  # librdkafka remembers a pause beyond the end of an assignment
+            self.client.resume(self._fresh)
+            self._fresh = []
+        wait = self._look()
+        if self._has_enough():
+            time.sleep(SHORTEST_WAIT)
         elif self._lockstep is not None:
-            self._turn_in_lockstep(self._lockstep)
+            self._turn_in_lockstep(self._lockstep, wait)
         elif self._per_record:
-            self._turn_by_records()
+            self._turn_by_records(wait)
         else:
-            self._hand_in(self.client.poll(self._most, self._seconds_to_wait()))
+            self._hand_in(self._poll(wait))
         self._regulate()
         now = time.monotonic()
         self._committer.tick(now)
@@ -201,21 +212,30 @@ class Pump:
             self._next_tick = now + TICK_SECONDS
             self._tick(now)
 
+    def _poll(self, seconds: float) -> list[Any]:
+        """No more than there is room for: a poll can bring thousands of one partition."""
+        with self._desk.lock:
+            room = self._options.buffer_records - self._desk.unfinished
+        most = min(room, POLL_RECORDS, self._options.buffer_records // 10)
+        return self.client.poll(max(POLL_AT_LEAST, most), seconds)
+
     def _obey(self) -> None:
         while not self._commands.empty():
             self._commands.get()()
 
-    def _seconds_to_wait(self) -> float:
+    def _look(self) -> float:
+        """Wake the crew if something has become ready by itself; returns how long to wait for
+        records before the next look."""
         now = time.monotonic()
         with self._desk.lock:
             due = self._desk.ripen(now)
             paused = any(work.paused for work in self._desk.works.values())
+            ready = self._desk.available
+        if ready:
+            self._crew.wake()
         if paused:
             return SHORTEST_WAIT  # to resume in time
-        if due is None:
-            return TICK_SECONDS
-        self._crew.wake()
-        return min(TICK_SECONDS, max(SHORTEST_WAIT, due - now))
+        return TICK_SECONDS if due is None else min(TICK_SECONDS, max(SHORTEST_WAIT, due - now))
 
     def _hand_in(self, messages: list[Any]) -> None:
         if messages:
@@ -229,34 +249,38 @@ class Pump:
 
     # --- record by record ---
 
-    def _turn_by_records(self) -> None:
+    def _turn_by_records(self, wait: float) -> None:
         """While handlers run, wait for them instead of the broker, and commit as they finish."""
         desk = self._desk
         with desk.lock:
-            busy = bool(desk.taken or desk.unreleased)
+            busy = bool(desk.unfinished or desk.unreleased)
             if busy:
-                desk.wait_for(lambda: bool(desk.unreleased), SECONDS_FOR_RECORDS)
+                desk.wait_for(lambda: bool(desk.unreleased), min(wait, SECONDS_FOR_RECORDS))
         if self._committer.records_finished():
             self._crew.wake()
-        self._hand_in(self.client.poll(self._most, 0.0 if busy else self._seconds_to_wait()))
+        self._hand_in(self._poll(0.0 if busy else wait))
 
     # --- batch by batch ---
 
-    def _turn_in_lockstep(self, strategy: PerBatch) -> None:
+    def _turn_in_lockstep(self, strategy: PerBatch, wait: float) -> None:
         desk = self._desk
         with desk.lock:
-            idle = desk.wait_for(lambda: not desk.unfinished, TICK_SECONDS if self._pending else 0)
-        if idle:
-            self._committer.batch_finished()
+            idle = desk.wait_for(lambda: not desk.unfinished, wait if self._pending else 0)
+        started = idle and self._committer.batch_finished()
+        if started:
             batch, self._pending = self._pending[: strategy.size], self._pending[strategy.size :]
             self._hand_in(batch)
+        # A batch waits while another one runs. Beyond that a poll only serves the group; what it
+        # brings all the same comes to a pause in the end.
         room = 2 * strategy.size - len(self._pending)
-        if (room <= 0) != self._pending_paused:
-            self._pending_paused = room <= 0
+        if (room <= -strategy.size) != self._pending_paused:
+            self._pending_paused = not self._pending_paused
             self._pause_all() if self._pending_paused else self._resume_all()
-        self._pending += self.client.poll(
-            max(room, 1), 0.0 if self._pending else self._seconds_to_wait()
-        )
+        unanswered = idle and not started
+        if unanswered:
+            time.sleep(SECONDS_FOR_ANSWER)  # which a poll brings
+        if room > 0 or unanswered or time.monotonic() >= self._next_tick:
+            self._pending += self.client.poll(max(room, 1), 0.0 if self._pending else wait)
 
     def _pause_all(self) -> None:
         self.client.pause(list(self._desk.works))
@@ -266,22 +290,26 @@ class Pump:
 
     # --- back-pressure ---
 
-    def _full(self) -> bool:
-        """Whether all partitions hold all they may, only just."""
-        with self._desk.lock:
-            works = self._desk.works.values()
-            full = bool(works) and len(self._desk.overfull()) == len(works)
+    def _has_enough(self) -> bool:
+        """Whether handlers have more than enough to do for a moment: then polling would only take
+        the interpreter from them, and what is full is soon not full any more."""
+        desk = self._desk
+        with desk.lock:
+            works = desk.works.values()
+            enough = desk.unfinished > self._enough or (
+                bool(works) and len(desk.overfull()) == len(works)
+            )
         now = time.monotonic()
-        if not full:
-            self._full_since = None
+        if not enough:
+            self._enough_since = None
             return False
-        if self._full_since is None:
-            self._full_since = now
-        return now - self._full_since < SECONDS_FULL_BEFORE_PAUSE
+        if self._enough_since is None:
+            self._enough_since = now
+        return now - self._enough_since < SECONDS_FULL_BEFORE_PAUSE
 
     def _regulate(self) -> None:
         """Pause what has too much at hand, resume what has worked it off."""
-        if self._full_since is not None and not self._long_full():
+        if self._only_just_enough():
             return
         with self._desk.lock:
             full, relieved = self._desk.overfull(), self._desk.relieved()
@@ -294,13 +322,15 @@ class Pump:
         if relieved and not self._pending_paused:
             self.client.resume([work.partition for work in relieved])
 
-    def _long_full(self) -> bool:
-        since = self._full_since
-        return since is not None and time.monotonic() - since >= SECONDS_FULL_BEFORE_PAUSE
+    def _only_just_enough(self) -> bool:
+        since = self._enough_since
+        return since is not None and time.monotonic() - since < SECONDS_FULL_BEFORE_PAUSE
 
     # --- a few times a second ---
 
     def _tick(self, now: float) -> None:
+        if not threading.main_thread().is_alive():
+            self._stop.set()  # the program has ended: so do we, in order
         self._crew.withdraw()
         running = self._crew.running()
         ends = {partition: self.client.end(partition) for partition in self._desk.works}
@@ -327,6 +357,13 @@ class Pump:
         elif trouble.fatal:
             self.fail(trouble.error)
         else:
+            self._tell_trouble(trouble)
+
+    def _tell_trouble(self, trouble: Trouble) -> None:
+        """A broker that is away is heard of by every connection, again and again."""
+        kind, now = str(trouble.error.facts.get("code")), time.monotonic()
+        if now >= self._trouble_told.get(kind, now):
+            self._trouble_told[kind] = now + SECONDS_BETWEEN_TROUBLES
             self._tell(ClientTrouble(self._name, trouble.error.message))
 
     def _go_on_after_gap(self, partition: TopicPartition, wanted: int) -> None:
@@ -348,9 +385,10 @@ class Pump:
             )
             return
         offset = self._positions.start([partition])[partition]
-        with self._desk.lock:
-            self._desk.revoke([partition])
-            self._desk.assign(partition, offset, (), time.monotonic())
+        if offset < wanted:  # another topic of the same name: what is at hand is of the old one
+            with self._desk.lock:
+                self._desk.revoke([partition])
+            self._assign({partition: Begin(offset)})
         self._restart({partition: offset})
         self._tell(PositionGone(self._name, partition, wanted, offset))
 
@@ -370,6 +408,8 @@ class Pump:
 
     def _assign(self, begins: dict[TopicPartition, Begin]) -> None:
         now = time.monotonic()
+        self._fresh += begins
+        self._pending_paused = False  # looked at anew, for all partitions
         with self._desk.lock:
             for partition, (offset, finished, committed) in begins.items():
                 self._desk.assign(partition, offset, finished, now, committed)
@@ -399,6 +439,7 @@ class Pump:
 
     def _let_go(self, partitions: Sequence[TopicPartition], *, lost: bool) -> None:
         gone = set(partitions)
+        self._fresh = [partition for partition in self._fresh if partition not in gone]
         with self._desk.lock:
             works = self._desk.revoke(partitions)
         self._pending = [m for m in self._pending if (m.topic(), m.partition()) not in gone]
@@ -470,3 +511,14 @@ class Pump:
             self.client.close()
         except Exception as error:
             self.fail(error)
+
+
+def _own_settings(options: ConsumerOptions, instance: tuple[int, int]) -> dict[str, Any]:
+    """The consumer's settings, with names that tell this instance from the others."""
+    settings = dict(options.settings)
+    number, instances = instance
+    suffix = f"-{number}" if instances > 1 else ""
+    settings.setdefault("client.id", re.sub(r"[^A-Za-z0-9._-]+", "-", options.name) + suffix)
+    if "group.instance.id" in settings:
+        settings["group.instance.id"] += suffix
+    return settings

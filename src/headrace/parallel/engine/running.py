@@ -63,7 +63,7 @@ class RunningApp:
         deadline = Deadline(seconds) if seconds is not None else None
         while True:
             if any(consumer.error is not None for consumer in self.consumers):
-                self._stop_once()
+                self.ensure_stopping()
             alive = [consumer for consumer in self.consumers if consumer.alive]
             if not alive:
                 self._end_loop()
@@ -72,7 +72,8 @@ class RunningApp:
                 return False
             alive[0].join(0.1 if deadline is None else deadline.remaining(0.1))
 
-    def _stop_once(self) -> None:
+    def ensure_stopping(self) -> None:
+        """Stop what has not been asked to; those that have are not hurried."""
         for consumer in self.consumers:
             if consumer.alive and consumer.status().state == "running":
                 consumer.stop()

@@ -28,20 +28,20 @@ def find_stalls(
     in_hand = {(unit[0], offset): since for unit, since in running for offset in offsets_of(unit)}
     stalls = []
     for work in desk.works.values():
+        if not work.unfinished and (work.end or 0) <= work.position:
+            work.progress_at = now  # nothing to do is not a stall, nor the beginning of one
         seconds = now - work.progress_at
         if seconds < after:
             continue
         oldest = work.assignment.tracker.oldest
-        if oldest is not None:
-            since = in_hand.get((work, oldest))
-            waits_for = _waits_for(work, oldest, since, now, handler)
-            stalls.append(Stall(work.partition, oldest, seconds, waits_for))
-        elif (work.end or 0) > work.position:
+        if oldest is None:
             stalls.append(
                 Stall(work.partition, work.position, seconds, "the broker sends no records")
             )
         else:
-            work.progress_at = now  # nothing to do is not a stall
+            since = in_hand.get((work, oldest))
+            waits_for = _waits_for(work, oldest, since, now, handler)
+            stalls.append(Stall(work.partition, oldest, seconds, waits_for))
     return stalls
 
 

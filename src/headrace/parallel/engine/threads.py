@@ -43,9 +43,15 @@ class ThreadCrew(Crew):
         with self._desk.lock:
             self._call_in()
 
-    def _call_in(self) -> None:
-        """As many workers as there is work for; under the lock."""
+    def _call_in(self, *, stuck: bool = False) -> None:
+        """As many workers as there is work for; under the lock.
+
+        Handlers that take microseconds gain nothing from a second thread: they would only take
+        turns with the interpreter. If the one is stuck, others come after all.
+        """
         wanted = -(-self._desk.available // self._pace.chunk)
+        if self._pace.fast and not stuck:
+            wanted = 0 if len(self._workers) > self._idle else min(wanted, 1)
         if self._idle:
             self._desk.ready.notify(min(wanted, self._idle))
             wanted -= self._idle
@@ -77,7 +83,7 @@ class ThreadCrew(Crew):
                 if units := desk.take(chunk, now, 0 if self._others_free() else chunk):
                     worker.chunk.extend(units)
                     worker.since = now
-                    if self._idle and desk.available:
+                    if self._idle and not self._pace.fast and desk.available:
                         desk.ready.notify()
                     return True
                 self._idle += 1
@@ -127,11 +133,13 @@ class ThreadCrew(Crew):
     def withdraw(self) -> None:
         now = time.monotonic()
         with self._desk.lock:
+            stuck = False
             for worker in self._workers:
                 self._report(worker, now)
                 if self._stuck(worker, now):
                     self._desk.give_back(_emptied(worker.chunk))
-            self._call_in()
+                    stuck = stuck or worker.current is not None
+            self._call_in(stuck=stuck)
 
     @staticmethod
     def _stuck(worker: _Worker, now: float) -> bool:

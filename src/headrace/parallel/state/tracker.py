@@ -142,6 +142,10 @@ class Tracker:
         """
         if offset <= self._cleared:
             return True
+        near = self._lowest + self._room * 8 - 1
+        if offset <= near:  # a bit for each offset has room, for all of them up to there
+            self._cleared = near
+            return True
         if not self._fits(offset):
             stale = self._lowest
             if self.oldest == stale or not self._fits(offset):

@@ -1,0 +1,794 @@
+"""The desk: who runs next, what is at hand, and what may be committed.
+
+Whatever the schedule: records of a shard run in order and none twice in one assignment; a commit
+names exactly what is finished; what is not finished is offered again after a crash; every counter
+returns to zero.
+"""
+
+import math
+import random
+import threading
+from collections import Counter
+from itertools import accumulate
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from headrace.model import TopicPartition
+from headrace.parallel.engine.desk import Desk, Limits
+from headrace.parallel.engine.rate import RateLimit
+from headrace.parallel.state import LIMIT, Assignment, decode
+from support.examples import examples
+
+A, B, C = (TopicPartition("clicks", number) for number in range(3))
+PLENTY = Limits(1_000_000, 1 << 30)
+
+
+def make_desk(order="none", concurrency=4, limits=PLENTY, partitions=(A,), **more):
+    desk = Desk(order, concurrency, limits, **more)
+    desk.lock.acquire()  # everything is called under it
+    for partition in partitions:
+        desk.assign(partition, 0, (), now=0.0)
+    return desk
+
+
+def fill(desk, partition, offsets, keys=None, size=1):
+    offsets = list(offsets)
+    keys = [None] * len(offsets) if keys is None else list(keys)
+    desk.add(partition, offsets, keys, [bytes(size)] * len(offsets))
+
+
+def places(units):
+    return [(unit[0].partition, unit[1]) for unit in units]
+
+
+def offsets_of(units):
+    return [unit[1] for unit in units]
+
+
+def commit(desk, partition):
+    return desk.works[partition].assignment.commit()
+
+
+# --- taking ---
+
+
+def test_a_unit_carries_its_work_its_offset_its_key_and_its_message():
+    desk = make_desk()
+    desk.add(A, [7], [b"k"], [b"value"])
+    assert desk.take(1) == [(desk.works[A], 7, b"k", b"value")]
+
+
+def test_nothing_is_taken_from_an_empty_desk():
+    assert make_desk().take(10) == []
+
+
+def test_no_more_is_taken_than_asked_for():
+    desk = make_desk()
+    fill(desk, A, range(10))
+    assert offsets_of(desk.take(3)) == [0, 1, 2]
+    assert (desk.available, desk.taken, desk.unfinished) == (7, 3, 10)
+
+
+def test_of_a_key_one_runs_and_the_next_follows_when_it_is_done():
+    desk = make_desk("key")
+    fill(desk, A, range(5), "aabab")
+    first = desk.take(9)
+    assert offsets_of(first) == [0, 2]
+    assert desk.take(9) == []
+    desk.done(first[:1], 1.0)
+    assert offsets_of(desk.take(9)) == [1]
+
+
+def test_by_partition_one_runs_at_a_time():
+    desk = make_desk("partition")
+    fill(desk, A, range(3), "abc")
+    for offset in range(3):
+        units = desk.take(9)
+        assert offsets_of(units) == [offset]
+        desk.done(units, 1.0)
+    assert desk.take(9) == []
+
+
+def test_partitions_are_taken_from_in_turn():
+    desk = make_desk(concurrency=6, partitions=(A, B, C))
+    for partition in (A, B, C):
+        fill(desk, partition, range(100))
+    assert Counter(partition for partition, _ in places(desk.take(6))) == {A: 2, B: 2, C: 2}
+
+
+def test_a_partition_alone_may_have_all_the_workers():
+    desk = make_desk(concurrency=4, partitions=(A, B))
+    fill(desk, A, range(100))
+    assert places(desk.take(4)) == [(A, 0), (A, 1), (A, 2), (A, 3)]
+
+
+def test_a_slow_partition_does_not_starve_the_others():
+    desk = make_desk(concurrency=4, partitions=(A, B))
+    fill(desk, A, range(100))
+    slow = desk.take(4)
+    fill(desk, B, range(100))
+    desk.done([slow.pop()], 1.0)
+    for offset in range(20):  # the slow ones hold three workers, more than their half
+        units = desk.take(1)
+        assert places(units) == [(B, offset)]
+        desk.done(units, 1.0)
+
+
+def test_a_partition_with_its_share_goes_on_when_nobody_else_waits():
+    desk = make_desk(concurrency=4, partitions=(A, B))
+    fill(desk, A, range(100))
+    fill(desk, B, range(1))
+    assert Counter(partition for partition, _ in places(desk.take(10))) == {A: 9, B: 1}
+
+
+def test_partitions_that_all_have_their_share_are_taken_from_all_the_same():
+    desk = make_desk(concurrency=2, partitions=(A, B))
+    fill(desk, A, range(10))
+    fill(desk, B, range(10))
+    taken = Counter(partition for partition, _ in places(desk.take(10)))
+    assert taken.total() == 10
+    assert min(taken[A], taken[B]) >= 3
+
+
+def test_partitions_that_all_have_their_share_take_turns_from_one_take_to_the_next():
+    desk = make_desk(concurrency=2, partitions=(A, B))
+    fill(desk, A, range(10))
+    fill(desk, B, range(10))
+    desk.take(4)
+    taken = Counter(partition for _ in range(6) for partition, _ in places(desk.take(1)))
+    assert taken == {A: 3, B: 3}
+
+
+def test_what_is_reserved_is_for_partitions_that_have_less_than_their_share():
+    desk = make_desk(concurrency=8, partitions=(A, B))
+    fill(desk, A, range(100))
+    desk.take(7)
+    assert desk.take(1, reserved=1) == []
+    assert places(desk.take(3, reserved=1)) == [(A, 7), (A, 8)]
+    fill(desk, B, range(1))
+    assert places(desk.take(1, reserved=1)) == [(B, 0)]
+
+
+def test_of_a_few_workers_none_is_reserved():
+    desk = make_desk(concurrency=7, partitions=(A, B))
+    fill(desk, A, range(100))
+    desk.take(6)
+    assert places(desk.take(1, reserved=1)) == [(A, 6)]
+
+
+def test_nothing_is_reserved_if_there_is_nobody_else():
+    desk = make_desk(concurrency=4)
+    fill(desk, A, range(100))
+    assert len(desk.take(4)) == 4
+    assert places(desk.take(1, reserved=1)) == [(A, 4)]
+    desk.revoke([A])
+    assert desk.take(1, reserved=1) == []
+
+
+def test_the_rate_limits_what_is_taken_and_says_when_to_look_again():
+    desk = make_desk(rate=RateLimit(100, now=0.0))
+    assert desk.ripen(0.0) is None
+    fill(desk, A, range(100))
+    assert len(desk.take(50, now=0.0)) == 10
+    assert desk.take(50, now=0.0) == []
+    assert desk.ripen(0.0) == pytest.approx(0.01)
+    assert len(desk.take(50, now=0.0501)) == 5
+
+
+# --- giving back, failing ---
+
+
+def test_what_is_given_back_runs_first_and_in_its_order():
+    desk = make_desk()
+    fill(desk, A, range(6))
+    units = desk.take(3)
+    desk.give_back(reversed(units))
+    assert desk.taken == 0
+    assert offsets_of(desk.take(9)) == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_is_given_back_of_a_stopped_partition_is_forgotten():
+    desk = make_desk()
+    fill(desk, A, range(3))
+    units = desk.take(2)
+    desk.stop([A])
+    desk.give_back(units)
+    assert (desk.taken, desk.available, desk.take(9)) == (0, 0, [])
+    assert commit(desk, A) == (0, "")
+
+
+def test_a_record_that_is_abandoned_stays_unfinished_and_holds_its_key_back():
+    desk = make_desk("key")
+    fill(desk, A, range(4), "aaba")
+    failed, good = desk.take(9)
+    desk.abandon([failed])
+    desk.done([good], 1.0)
+    assert desk.take(9) == []
+    assert (desk.taken, desk.unfinished) == (0, 3)
+    offset, metadata = commit(desk, A)
+    assert (offset, decode(offset, metadata)) == (0, (range(2, 3),))
+
+
+# --- done, in two halves ---
+
+
+def test_what_is_done_counts_and_frees_its_bytes():
+    desk = make_desk()
+    fill(desk, A, range(3), size=10)
+    work = desk.works[A]
+    assert work.bytes == 30
+    desk.done(desk.take(2), now=5.0)
+    assert (work.bytes, work.taken, work.progress_at, desk.finished) == (10, 0, 5.0, 2)
+
+
+def test_what_is_marked_may_be_committed_and_its_successor_waits_for_the_release():
+    desk = make_desk("key")
+    fill(desk, A, range(2), "aa")
+    units = desk.take(1)
+    desk.mark(units, 1.0)
+    assert commit(desk, A) == (1, "")
+    assert desk.take(1) == []
+    desk.release(units)
+    assert offsets_of(desk.take(1)) == [1]
+
+
+def test_with_unreleased_ones_kept_done_releases_nothing():
+    desk = make_desk("key")
+    desk.unreleased = []
+    fill(desk, A, range(2), "aa")
+    units = desk.take(1)
+    desk.done(units, 1.0)
+    assert desk.unreleased == units
+    assert desk.take(1) == []
+    assert commit(desk, A) == (1, "")
+
+
+def test_units_of_several_partitions_are_done_together():
+    desk = make_desk("key", partitions=(A, B))
+    fill(desk, A, range(4), "aabb")
+    fill(desk, B, range(2), "aa")
+    by_offset = sorted(desk.take(9), key=lambda unit: unit[1])
+    desk.done(by_offset, 1.0)  # of A, of B, of A again
+    assert sorted(places(desk.take(9))) == [(A, 1), (A, 3), (B, 1)]
+
+
+# --- partitions come and go ---
+
+
+def test_records_for_no_assignment_are_dropped_and_counted():
+    desk = make_desk()
+    fill(desk, B, range(3))
+    desk.stop([A])
+    fill(desk, A, range(2))
+    assert (desk.dropped, desk.unfinished, desk.available) == (5, 0, 0)
+
+
+def test_records_of_an_earlier_fetch_are_dropped_and_the_new_ones_among_them_are_not():
+    desk = make_desk()
+    fill(desk, A, range(5))
+    fill(desk, A, range(3, 8), size=100)
+    fill(desk, A, range(2))
+    assert desk.dropped == 4
+    assert offsets_of(desk.take(99)) == list(range(8))
+    assert desk.works[A].bytes == 5 + 300
+
+
+def test_records_before_the_position_of_the_assignment_are_dropped():
+    desk = make_desk(partitions=())
+    desk.assign(A, 10, (), now=0.0)
+    fill(desk, A, [8, 9, 10, 11])
+    assert offsets_of(desk.take(9)) == [10, 11]
+    assert desk.dropped == 2
+
+
+def test_records_that_the_commit_remembered_are_left_out_and_weigh_nothing():
+    desk = make_desk(partitions=())
+    desk.assign(A, 10, (range(11, 13),), now=0.0)
+    fill(desk, A, range(10, 15), size=7)
+    assert desk.works[A].bytes == 21
+    units = desk.take(9)
+    assert offsets_of(units) == [10, 13, 14]
+    desk.done(units, 1.0)
+    assert desk.works[A].bytes == 0
+
+
+def test_of_a_stopped_partition_nothing_starts_and_what_runs_still_counts():
+    desk = make_desk("key", partitions=(A, B))
+    fill(desk, A, range(4), "aabc")
+    fill(desk, B, range(1))
+    running = [unit for unit in desk.take(1) if unit[0] is desk.works[A]]
+    assert offsets_of(running) == [0]
+    desk.stop([A, TopicPartition("unknown", 0)])
+    assert places(desk.take(9)) == [(B, 0)]
+    desk.done(running, 1.0)
+    assert commit(desk, A) == (1, "")
+    assert desk.works[A].taken == 0
+    assert desk.take(9) == []
+
+
+def test_a_completion_after_the_end_is_counted_and_changes_nothing():
+    desk = make_desk("key")
+    fill(desk, A, range(3), "aab")
+    late = desk.take(9)
+    (gone,) = desk.revoke([A])
+    work = desk.assign(A, 0, (), now=0.0)
+    fill(desk, A, range(3), "aab")
+    before = (commit(desk, A), work.bytes, work.taken, desk.available, desk.finished)
+    desk.done(late, 9.0)
+    assert (commit(desk, A), work.bytes, work.taken, desk.available, desk.finished) == before
+    assert (desk.late, gone.taken, work.progress_at) == (2, 0, 0.0)
+    assert places(desk.take(9)) == [(A, 0), (A, 2)]
+
+
+def test_what_comes_back_of_a_revoked_partition_goes_nowhere():
+    desk = make_desk()
+    fill(desk, A, range(3))
+    units = desk.take(2)
+    desk.revoke([A])
+    desk.give_back(units[:1])
+    desk.abandon(units[1:])
+    assert (desk.take(9), desk.works, units[0][0].taken) == ([], {}, 0)
+
+
+def test_revoking_what_is_not_ours_is_no_matter():
+    desk = make_desk()
+    assert [work.partition for work in desk.revoke([A, B])] == [A]
+    assert desk.revoke([A]) == []
+
+
+# --- back-pressure ---
+
+
+def test_a_partition_is_overfull_at_its_share_of_the_records_and_relieved_at_half():
+    desk = make_desk(limits=Limits(20, 1 << 30), partitions=(A, B))
+    work = desk.works[A]
+    fill(desk, A, range(9))
+    assert desk.overfull() == []
+    fill(desk, A, [9])
+    assert desk.overfull() == [work]
+    work.paused = True
+    assert (desk.overfull(), desk.relieved()) == ([], [])
+    desk.done(desk.take(4), 1.0)
+    assert desk.relieved() == []
+    desk.done(desk.take(1), 1.0)
+    assert desk.relieved() == [work]
+
+
+def test_a_partition_is_overfull_at_its_share_of_the_bytes_and_relieved_at_half():
+    desk = make_desk(limits=Limits(1000, 200), partitions=(A, B))
+    work = desk.works[A]
+    fill(desk, A, [0], size=99)
+    assert desk.overfull() == []
+    fill(desk, A, [1], size=1)
+    assert desk.overfull() == [work]
+    work.paused = True
+    fill(desk, A, [2], size=50)
+    assert desk.relieved() == []
+    desk.done(desk.take(1), 1.0)
+    assert desk.relieved() == []
+    desk.done(desk.take(1), 1.0)
+    assert desk.relieved() == [work]
+
+
+def test_while_half_of_the_room_is_free_a_partition_may_have_more_than_its_share():
+    desk = make_desk(limits=Limits(40, 1 << 30), partitions=(A, B, C))
+    fill(desk, A, range(19))
+    assert desk.overfull() == []
+    fill(desk, A, [19])
+    assert desk.overfull() == [desk.works[A]]
+
+
+def test_with_no_room_left_only_those_with_hardly_anything_go_on():
+    desk = make_desk(limits=Limits(30, 1 << 30), partitions=(A, B, C))
+    fill(desk, A, range(25))
+    desk.works[A].paused = True
+    fill(desk, B, range(3))
+    fill(desk, C, range(2))
+    assert desk.overfull() == [desk.works[B]]
+    desk.works[B].paused = True
+    assert desk.relieved() == []
+    desk.done([unit for unit in desk.take(30) if unit[0].partition == B], 1.0)
+    assert desk.relieved() == [desk.works[B]]
+
+
+def test_a_share_is_never_nothing():
+    desk = make_desk(limits=Limits(1, 1), partitions=(A, B, C))
+    assert desk.overfull() == []
+    fill(desk, A, [0])
+    assert desk.overfull() == [desk.works[A]]
+
+
+# --- the commit's map has no room ---
+
+NEAR = 24_512  # so many offsets a commit's map has surely room for
+
+
+def test_what_the_commits_map_has_no_room_for_is_held_until_earlier_ones_finish():
+    desk = make_desk()
+    fill(desk, A, range(NEAR + 100))
+    units = desk.take(NEAR + 100)
+    assert offsets_of(units) == list(range(NEAR))
+    assert (len(desk.works[A].held), desk.available) == (100, 0)
+    desk.done(units[1:], 1.0)  # all but the lowest: few are unfinished, so all may start
+    assert offsets_of(desk.take(NEAR)) == list(range(NEAR, NEAR + 100))
+
+
+def test_the_lowest_unfinished_record_always_gets_to_run():
+    desk = make_desk()
+    fill(desk, A, range(0, 4_000_000, 1_000))
+    handled = []
+    while units := desk.take(50):
+        handled += offsets_of(units)
+        desk.done(random.Random(len(handled)).sample(units, len(units)), 1.0)
+    assert sorted(handled) == list(range(0, 4_000_000, 1_000))
+    assert commit(desk, A) == (3_999_001, "")
+
+
+def test_held_records_hold_no_other_partition():
+    desk = make_desk(partitions=(A, B))
+    fill(desk, A, range(NEAR + 10))
+    desk.take(NEAR + 10)
+    fill(desk, B, range(3))
+    assert places(desk.take(9)) == [(B, 0), (B, 1), (B, 2)]
+
+
+def test_held_records_are_forgotten_when_their_partition_is_stopped():
+    desk = make_desk()
+    fill(desk, A, range(NEAR + 10))
+    units = desk.take(NEAR + 10)
+    desk.stop([A])
+    desk.done(units, 1.0)
+    assert desk.take(9) == []
+    assert commit(desk, A) == (NEAR, "")
+
+
+# --- what may be committed ---
+
+
+def test_a_commit_is_due_when_it_differs_from_the_last_one_sent_or_confirmed():
+    desk = make_desk(partitions=())
+    work = desk.assign(A, 0, (), now=0.0, committed=(0, ""))
+    assert desk.committable([work], confirmed=False) == []
+    fill(desk, A, range(3))
+    desk.done(desk.take(1), 1.0)
+    assert desk.committable([work], confirmed=False) == [(work, 1, "")]
+    work.sent = (1, "")
+    assert desk.committable([work], confirmed=False) == []
+    assert desk.committable([work], confirmed=True) == [(work, 1, "")]
+    work.confirmed = (1, "")
+    assert desk.committable([work], confirmed=True) == []
+
+
+def test_a_partition_without_a_committed_offset_is_committed_where_it_begins():
+    desk = make_desk(partitions=())
+    work = desk.assign(A, 42, (), now=0.0)
+    assert desk.committable([work], confirmed=False) == [(work, 42, "")]
+
+
+def test_a_revoked_partition_has_nothing_to_commit():
+    desk = make_desk()
+    works = desk.revoke([A])
+    assert desk.committable(works, confirmed=True) == []
+
+
+def test_a_map_that_cannot_be_written_again_is_left_out_of_the_commit():
+    desk = make_desk(partitions=())
+    forged = tuple(range(start, start + 1) for start in range(1 << 20, 1 << 40, 1 << 26))
+    work = desk.assign(A, 7, forged, now=0.0)
+    fill(desk, A, [7, 8])
+    assert desk.committable([work], confirmed=False) == [(work, 7, "")]
+
+
+def test_what_was_handed_out_is_the_position_finished_or_not():
+    desk = make_desk()
+    fill(desk, A, range(5))
+    work = desk.works[A]
+    assert desk.handed_out() == [(work, 5, "")]
+    work.sent = (5, "")
+    assert desk.handed_out() == []
+
+
+# --- waiting for news ---
+
+
+def test_who_waits_for_a_condition_hears_of_it_when_it_holds():
+    desk = make_desk()
+    fill(desk, A, range(2))
+    units = desk.take(2)
+
+    def finish():
+        for unit in units:
+            with desk.lock:
+                desk.done([unit], 1.0)
+
+    helper = threading.Thread(target=finish)
+    helper.start()
+    assert desk.wait_for(lambda: not desk.unfinished, 10)
+    desk.lock.release()
+    helper.join()
+
+
+def test_who_waits_is_woken_when_the_condition_holds_and_not_before(monkeypatch):
+    desk = make_desk()
+    fill(desk, A, range(2))
+    first, second = desk.take(2)
+    woken = []
+    monkeypatch.setattr(desk.news, "notify_all", lambda: woken.append(desk.unfinished))
+
+    def wait(condition, seconds):
+        desk.done([first], 1.0)
+        desk.done([second], 1.0)
+        return condition()
+
+    monkeypatch.setattr(desk.news, "wait_for", wait)
+    assert desk.wait_for(lambda: not desk.unfinished, 10)
+    assert woken == [0]
+
+
+def test_who_waits_in_vain_is_told_so():
+    desk = make_desk()
+    fill(desk, A, range(1))
+    assert not desk.wait_for(lambda: not desk.unfinished, 0.01)
+
+
+# --- any schedule ---
+
+KEYS = [None, *range(6)]
+GAPS = {"none": [1], "some": [1, 1, 2, 3], "many": [1, 2, 100, 1 << 40]}
+SEEDS = st.integers(0, 1 << 32)
+PARTS = st.sampled_from([0.1, 0.5, 0.9, 1])
+HOW_OFTEN = {"add": 8, "take": 10, "finish": 8, "release": 4, "commit": 5, "give_back": 2}
+HOW_OFTEN |= {"abandon": 1, "stop": 1, "revoke": 1, "crash": 1}
+STEPS = [step for step, times in HOW_OFTEN.items() for _ in range(times)]
+
+
+class Assigned:
+    """What the test knows of one assignment."""
+
+    def __init__(self, work, coming, recorded):
+        self.work = work
+        self.coming = coming
+        self.polled = []
+        self.recorded = frozenset(recorded)  # finished and committed before it
+        self.done = set(recorded)
+        self.released = set(recorded)
+        self.out = set()  # in a crew's hands, finished or abandoned
+        self.abandoned = 0
+
+
+class World(RuleBasedStateMachine):
+    """A group's partitions, one consumer at a time; records are (offset, key, message)."""
+
+    @initialize(
+        seed=SEEDS,
+        partitions=st.integers(1, 4),
+        gaps=st.sampled_from(sorted(GAPS)),
+        order=st.sampled_from(["key", "partition", "none"]),
+        limit=st.sampled_from([24, 40, LIMIT]),
+        per_record=st.booleans(),
+    )
+    def begin(self, seed, partitions, gaps, order, limit, per_record):
+        noise = random.Random(seed)
+        self.order, self.limit, self.per_record = order, limit, per_record
+        self.logs = {
+            TopicPartition("t", n): self.make_log(noise, GAPS[gaps]) for n in range(partitions)
+        }
+        self.committed = {p: (log[0][0], "") for p, log in self.logs.items()}
+        self.recorded = {p: set() for p in self.logs}
+        self.handled = {p: set() for p in self.logs}
+        self.crash(0, 1)
+
+    def make_log(self, noise, gaps):
+        size = noise.randint(1, 120)
+        offsets = accumulate([noise.choice([0, 1000]), *noise.choices(gaps, k=size - 1)])
+        return [(o, noise.choice(KEYS), bytes(noise.randint(0, 20))) for o in offsets]
+
+    def assign(self, partition):
+        offset, metadata = self.committed[partition]
+        assert len(metadata) <= self.limit
+        finished = decode(offset, metadata)
+        work = self.desk.assign(partition, offset, finished, 0.0, (offset, metadata))
+        number = work.assignment.number
+        work.assignment = Assignment(number, self.order, offset, finished, self.limit)
+        log = self.logs[partition]
+        assert self.recorded[partition] >= {o for o, _, _ in log if o < offset}
+        coming = [record for record in log if record[0] >= offset]
+        self.now[partition] = Assigned(work, coming, self.recorded[partition])
+
+    def mine(self, unit):
+        """What the test knows of a unit's assignment; None if that has ended."""
+        known = self.now.get(unit[0].partition)
+        return known if known is not None and known.work is unit[0] else None
+
+    def same_shard(self, key, other):
+        return self.order == "partition" or (
+            self.order == "key" and key == other and key is not None
+        )
+
+    # --- what a consumer does ---
+
+    @rule(what=st.sampled_from(STEPS), seed=SEEDS, part=PARTS)
+    def step(self, what, seed, part):
+        getattr(self, what)(seed, part)
+
+    def one(self, seed):
+        return random.Random(seed).choice(sorted(self.logs))
+
+    def draw(self, seed, part):
+        """Some of what the crew has, in any order; the rest it keeps."""
+        hands = random.Random(seed).sample(self.hands, len(self.hands))
+        count = math.ceil(len(hands) * part)
+        self.hands = hands[count:]
+        return hands[:count]
+
+    def add(self, seed, part):
+        partition = self.one(seed)
+        known = self.now[partition]
+        again = known.polled[-(seed % 4) :] if seed % 4 else []
+        fresh = known.coming[: math.ceil(part * 40)]
+        batch = again + fresh
+        if not batch:
+            return
+        before = self.desk.dropped
+        self.desk.add(partition, *map(list, zip(*batch, strict=True)))
+        if known.work.assignment.stopped:
+            assert self.desk.dropped - before == len(batch)
+            return
+        assert self.desk.dropped - before == len(again)
+        known.coming = known.coming[len(fresh) :]
+        known.polled += fresh
+
+    def take(self, seed, part):
+        most = math.ceil(part * 30)
+        units = self.desk.take(most, reserved=seed % 2)
+        assert len(units) <= most
+        for unit in units:
+            self.check_start(unit)
+        self.hands += units
+
+    def check_start(self, unit):
+        work, offset, key, message = unit
+        known = self.mine(unit)
+        assert known is not None, "of a partition that is somebody else's"
+        assert not work.assignment.stopped
+        assert (offset, key, message) in known.polled
+        assert offset not in known.out, "handed out twice in one assignment"
+        assert offset not in known.recorded, "finished and committed, yet handed out again"
+        known.out.add(offset)
+        for earlier, other, _ in known.polled:
+            if earlier < offset and self.same_shard(key, other):
+                assert earlier in known.released, "out of order"
+
+    def finish(self, seed, part):
+        units = self.draw(seed, part)
+        before = self.desk.finished, self.desk.late
+        self.desk.done(units, 1.0)
+        late = 0
+        for unit in units:
+            self.handled[unit[0].partition].add(unit[1])
+            if known := self.mine(unit):
+                known.done.add(unit[1])
+            late += known is None
+        assert (self.desk.finished, self.desk.late) == (
+            before[0] + len(units) - late,
+            before[1] + late,
+        )
+        if not self.per_record:
+            self.note_released(units)
+
+    def note_released(self, units):
+        for unit in units:
+            if known := self.mine(unit):
+                known.released.add(unit[1])
+
+    def release(self, seed, part):
+        if self.per_record:
+            units, self.desk.unreleased = self.desk.unreleased, []
+            self.note_released(units)
+            self.desk.release(units)
+
+    def give_back(self, seed, part):
+        units = self.draw(seed, part / 4)
+        for unit in units:
+            if known := self.mine(unit):
+                known.out.discard(unit[1])
+        self.desk.give_back(units)
+
+    def abandon(self, seed, part):
+        units = self.draw(seed, part / 10)
+        for unit in units:
+            if known := self.mine(unit):
+                known.abandoned += 1
+        self.desk.abandon(units)
+
+    def commit(self, seed, part):
+        """Some are refused, and then tried again by the next."""
+        works = list(self.desk.works.values())
+        found = self.desk.committable(works, confirmed=False)
+        for work, offset, metadata in found:
+            if seed % 5 == 0:
+                work.sent = None
+                continue
+            work.sent = (offset, metadata)
+            self.committed[work.partition] = (offset, metadata)
+            finished = decode(offset, metadata)
+            self.recorded[work.partition] = {
+                o
+                for o, _, _ in self.logs[work.partition]
+                if o < offset or any(o in run for run in finished)
+            }
+        for known in self.now.values():
+            if known.work.sent is not None:
+                said = self.recorded[known.work.partition]
+                assert said == known.done, "a commit names exactly what is finished"
+
+    # --- what happens to it ---
+
+    def stop(self, seed, part):
+        self.desk.stop([self.one(seed)])
+
+    def revoke(self, seed, part):
+        """It ends, and the partition comes back: what still runs has become late."""
+        partition = self.one(seed)
+        (work,) = self.desk.revoke([partition])
+        assert work is self.now[partition].work
+        self.assign(partition)
+
+    def crash(self, seed, part):
+        """Everything is forgotten but the last commits."""
+        self.desk = make_desk(self.order, 8, partitions=())
+        self.desk.unreleased = [] if self.per_record else None
+        self.hands, self.now = [], {}
+        for partition in self.logs:
+            self.assign(partition)
+
+    # --- what holds all the time ---
+
+    @invariant()
+    def counters_agree(self):
+        in_hand = Counter(unit[0] for unit in self.hands)
+        for known in self.now.values():
+            unfinished = [r for r in known.polled if r[0] not in known.done]
+            assert known.work.taken == known.work.units == in_hand[known.work]
+            assert known.work.bytes == sum(len(message) for _, _, message in unfinished)
+            assert known.work.unfinished == len(unfinished)
+
+    def teardown(self):
+        """Left alone, a consumer comes to the end: all handled, and committed without a map."""
+        if not hasattr(self, "logs"):
+            return
+        for partition, known in list(self.now.items()):
+            if known.abandoned or known.work.assignment.stopped:
+                self.desk.revoke([partition])
+                self.assign(partition)
+        while any(known.coming or known.work.unfinished for known in self.now.values()):
+            before = sum(len(handled) for handled in self.handled.values())
+            moved = len(self.hands) + len(self.desk.unreleased or ())
+            for partition in sorted(self.logs):
+                known = self.now[partition]
+                if known.coming:
+                    batch, known.coming = known.coming[:20], known.coming[20:]
+                    known.polled += batch
+                    self.desk.add(partition, *map(list, zip(*batch, strict=True)))
+                    moved += 1
+            self.take(0, 1)
+            moved += len(self.hands)
+            self.finish(before, 1)
+            self.release(0, 1)
+            assert moved, "something is unfinished, and nothing may run"
+        self.finish(0, 1)
+        self.commit(1, 1)
+        for partition, log in self.logs.items():
+            assert self.handled[partition] == {offset for offset, _, _ in log}, "lost"
+            assert self.committed[partition] == (log[-1][0] + 1, "")
+        works = self.desk.works.values()
+        assert [(work.taken, work.bytes, work.unfinished) for work in works] == [(0, 0, 0)] * len(
+            self.logs
+        )
+        assert (self.desk.taken, self.desk.available, self.desk.take(1)) == (0, 0, [])
+
+
+World.TestCase.settings = examples(200, stateful_step_count=50)
+TestAnySchedule = World.TestCase
