@@ -12,7 +12,10 @@ from support.cli import Cli
 from support.home import Home
 from support.waiting import eventually
 
-QUICK = ("many-consumers", "read-offsets", "interceptor", "partitioning", "region-partitioner")
+QUICK = (
+    *("many-consumers", "read-offsets", "interceptor", "partitioning", "region-partitioner"),
+    *("record-table", "replay"),
+)
 
 
 @pytest.fixture

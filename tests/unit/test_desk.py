@@ -792,3 +792,37 @@ class World(RuleBasedStateMachine):
 
 World.TestCase.settings = examples(200, stateful_step_count=50)
 TestAnySchedule = World.TestCase
+
+
+# --- one for one ---
+
+
+def test_a_swap_finishes_a_task_and_starts_the_one_behind_it():
+    desk = make_desk(order="key", partitions=(A, B))
+    fill(desk, A, range(3), keys=["k", "k", "k"])
+    (first,) = desk.take(10)
+    (second,) = desk.swap(first, 1.0)
+    assert second[1] == 1
+    assert (desk.finished, desk.taken, desk.works[A].bytes) == (1, 1, 2)
+    (third,) = desk.swap(second, 2.0)
+    assert list(desk.swap(third, 3.0)) == []
+    assert (desk.finished, desk.taken, desk.works[A].bytes, desk.unfinished) == (3, 0, 0, 0)
+
+
+def test_a_swap_takes_another_if_some_wait():
+    desk = make_desk(order="key", partitions=(A, B))
+    fill(desk, A, range(2), keys=["k", "k"])
+    (first,) = desk.take(1)
+    fill(desk, B, range(1), keys=["l"])
+    assert desk.crowded
+    assert places(desk.swap(first, 1.0)) == [(B, 0)]
+    assert places(desk.take(1)) == [(A, 1)]
+
+
+def test_a_swap_of_a_stopped_partition_counts_and_starts_nothing():
+    desk = make_desk(order="key")
+    fill(desk, A, range(2), keys=["k", "k"])
+    (first,) = desk.take(1)
+    desk.stop([A])
+    assert list(desk.swap(first, 1.0)) == []
+    assert (desk.finished, desk.taken) == (1, 0)

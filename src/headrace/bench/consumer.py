@@ -182,11 +182,11 @@ def _bare_loop(load: Load) -> float:
         }
     )
     client.subscribe([load.topic])
-    count, started = 0, 0.0
+    while client.poll(1.0) is None:  # from the first record on, as for the others
+        pass
+    count, started = 1, time.perf_counter()
     while count < load.records:
         messages = client.consume(5_000, 0.05)
-        if messages and not started:
-            started = time.perf_counter()
         count += sum(value is not None for value in map(Message.value, messages))
     seconds = time.perf_counter() - started
     client.close()
@@ -262,10 +262,10 @@ def _cpu_on_processes(bootstrap: str, records: int) -> float:
     declare(cpu_work.handle)
     with app.running() as running:
         while not (first := running.status()[0].handled):
-            time.sleep(0.005)
+            time.sleep(0.02)
         started = time.perf_counter()
         while running.status()[0].handled < records:
-            time.sleep(0.005)
+            time.sleep(0.02)
         seconds = time.perf_counter() - started
     return seconds * records / (records - first)
 

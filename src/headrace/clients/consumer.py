@@ -4,11 +4,12 @@ One thread calls everything: confluent-kafka lets in one at a time, and another 
 length of a poll, again and again. The callbacks of a rebalance run inside `poll`, in that thread.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from headrace.clients.admin import Admin
@@ -18,6 +19,7 @@ from headrace.errors import HeadraceError
 from headrace.model import AtOffset, Earliest, Latest, Position, TopicPartition
 
 REQUEST_SECONDS = 10.0
+NUDGE_SECONDS = 0.2
 
 
 class CommittedOffset(NamedTuple):
@@ -189,6 +191,18 @@ class ConsumerClient:
 
     def resume(self, partitions: Sequence[TopicPartition]) -> None:
         self._client.resume([ClientPartition(*p) for p in partitions])
+        self.nudge(partitions)
+
+    def nudge(self, partitions: Sequence[TopicPartition]) -> None:
+        """Have librdkafka fetch these now.
+
+        The thread of a broker from which nothing is being fetched sleeps for up to a second, and a
+        partition that is resumed, or kept in a rebalance, does not wake it. A request does: here
+        for the end offsets, which nobody needs.
+        """
+        latest = [ClientPartition(*partition, OFFSET_END) for partition in partitions]
+        with contextlib.suppress(KafkaException):  # a broker that is away wakes up by itself
+            self._client.offsets_for_times(latest, timeout=NUDGE_SECONDS)
 
     def restart(self, begins: dict[TopicPartition, int], others: dict[TopicPartition, int]) -> None:
         """Go on from these offsets; forgets what was fetched ahead.

@@ -1,5 +1,6 @@
 """One instance of an app, started by `instances.Instance`."""
 
+import gc
 import json
 import os
 import sys
@@ -35,6 +36,8 @@ def main(reference: str, number: str, instances: str, descriptor: str) -> int:
     teller = Teller(int(descriptor))
     try:
         app = load_app(reference)
+        gc.collect()
+        gc.freeze()  # what is loaded by now stays: the collector need not look at it again
         app.listen(teller.event)
         threading.Thread(target=_obey, args=(app,), daemon=True).start()
         threading.Thread(target=_report, args=(app, teller), daemon=True).start()

@@ -83,6 +83,10 @@ class BundleDesk(Desk):
             units += more
         return units
 
+    @property
+    def crowded(self) -> bool:
+        return True  # a bundle is followed by whatever gathers next
+
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
         partitions = set(partitions)
         super().stop(partitions)

@@ -318,6 +318,32 @@ class Desk:
             self.unreleased += units
             self.news.notify_all()
 
+    def swap(self, unit: Unit, now: float) -> Sequence[Unit]:
+        """`done` for a task and `take` for one, at a third of the price if nobody else waits:
+        then the only one that can be next is the one behind it."""
+        work, offset, key, message = unit
+        assignment = work.assignment
+        if self.crowded or assignment.stopped or work.held:
+            self.done((unit,), now)
+            return self.take(1, now)
+        assignment.mark((offset,))
+        work.bytes -= len(message)
+        work.progress_at = now
+        self.finished += 1
+        following = assignment.release((key,))
+        if following and assignment.tracker.may_start(following[0][1]):
+            return following
+        work.taken -= 1
+        work.units -= 1
+        self._admit(work, following)
+        self._notify()
+        return ()
+
+    @property
+    def crowded(self) -> bool:
+        """Whether who is next is not plain: some wait, or not all may start."""
+        return bool(self._row) or self._rate is not None or self.unreleased is not None
+
     def mark(self, units: Collection[Unit], now: float) -> None:
         """The first half of `done`: these count for the next commit."""
         for work, group in groupby(units, _work):
@@ -332,6 +358,9 @@ class Desk:
                 self.late += len(offsets)
             else:
                 self.finished += len(offsets)
+        self._notify()
+
+    def _notify(self) -> None:
         if self._watched is not None and self._watched():
             self.news.notify_all()
 

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from headrace.parallel.engine.crew import FAST_CHUNK, Call, Crew, Failed, Running
 from headrace.parallel.engine.desk import Desk, Unit
 
+SECONDS_TO_HOLD_THE_LOOP = 0.002
+
 
 class LoopCrew(Crew):
     """Up to `concurrency` coroutines that share one queue, started as they are needed.
@@ -30,8 +32,10 @@ class LoopCrew(Crew):
         self._resting: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._in_hand: dict[int, tuple[Unit, float]] = {}  # by worker, since when
+        self._spare = concurrency // 8
         self._ahead = 0  # how many to take beyond what the workers can start at once
         self._word_sent = self._flush_planned = False
+        self._round_at = 0.0  # when the loop last came round to us
         self._closing = False
 
     def wake(self) -> None:
@@ -81,22 +85,24 @@ class LoopCrew(Crew):
                 self._local.extend(self._desk.take(most, now, reserved=1))
 
     def _flush(self) -> None:
+        self._round_at = time.monotonic()
         if self._flush_planned:
             self._call_in()
 
     async def _work(self, number: int) -> None:
-        local, in_hand, call = self._local, self._in_hand, self._call
+        desk, local, in_hand, call = self._desk, self._local, self._in_hand, self._call
         while not self._closing:
             if not local:
-                # If no other has one in hand, handlers do not wait: then larger chunks are
-                # cheaper. Else a chunk would lie behind handlers that wait.
-                self._ahead = 0 if in_hand else min(FAST_CHUNK, 2 * self._ahead + 1)
+                # If no other has one in hand, handlers do not wait: then large chunks are cheaper.
+                # Else few are taken ahead: they lie behind handlers that wait, but one whose turn
+                # it is need not go to the desk each time.
+                self._ahead = self._spare if in_hand else min(FAST_CHUNK, 2 * self._ahead + 1)
                 self._exchange()
                 if not local:
                     await self._rest()
                     continue
-                await asyncio.sleep(0)  # handlers that never wait must not hold the loop
-                if not local:
+                if time.monotonic() - self._round_at > SECONDS_TO_HOLD_THE_LOOP:
+                    await asyncio.sleep(0)  # handlers that never wait must not hold it
                     continue
             unit = local.popleft()
             if unit[0].assignment.stopped:
@@ -110,7 +116,11 @@ class LoopCrew(Crew):
                 self._settle(unit, error)
             else:
                 del in_hand[number]
-                self._finish(unit)
+                if local or not in_hand or desk.crowded:
+                    self._finish(unit)
+                else:
+                    with desk.lock:
+                        local.extend(desk.swap(unit, time.monotonic()))
 
     def _finish(self, unit: Unit) -> None:
         self._finished.append(unit)

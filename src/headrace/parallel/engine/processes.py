@@ -28,7 +28,7 @@ from headrace.parallel.engine.desk import Desk, Unit
 from headrace.parallel.handlers import Decoder, Handler, Signature
 from headrace.serde import Serde
 
-CHUNK_SECONDS = 0.005  # sending a chunk there and back costs a quarter of a millisecond
+CHUNK_SECONDS = 0.02  # sending a chunk there and back costs a quarter of a millisecond
 CHUNKS_AHEAD = 2  # for each process: one that runs, one that waits in the pipe
 
 

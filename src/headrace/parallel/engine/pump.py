@@ -72,6 +72,7 @@ class Pump:
             self.client, options.start, self._name, tell, remembers=options.offsets.remembers
         )
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._rebalanced = False
         self._fresh: list[TopicPartition] = []  # assigned, and not surely resumed
         self._lockstep = options.offsets if isinstance(options.offsets, PerBatch) else None
         self._per_record = isinstance(options.offsets, PerRecord)
@@ -193,9 +194,8 @@ class Pump:
 
     def _turn(self) -> None:
         self._obey()
-        if self._fresh:  # librdkafka remembers a pause beyond the end of an assignment
-            self.client.resume(self._fresh)
-            self._fresh = []
+        if self._rebalanced:
+            self._set_going()
         wait = self._look()
         if self._has_enough():
             time.sleep(SHORTEST_WAIT)
@@ -211,6 +211,15 @@ class Pump:
         if now >= self._next_tick:
             self._next_tick = now + TICK_SECONDS
             self._tick(now)
+
+    def _set_going(self) -> None:
+        """After a rebalance, whose callbacks cannot do this."""
+        self._rebalanced = False
+        if self._fresh:  # librdkafka remembers a pause beyond the end of an assignment
+            self.client.resume(self._fresh)
+            self._fresh = []
+        if self._desk.works:
+            self.client.nudge(list(self._desk.works))
 
     def _poll(self, seconds: float) -> list[Any]:
         """No more than there is room for: a poll can bring thousands of one partition."""
@@ -409,6 +418,7 @@ class Pump:
     def _assign(self, begins: dict[TopicPartition, Begin]) -> None:
         now = time.monotonic()
         self._fresh += begins
+        self._rebalanced = True
         self._pending_paused = False  # looked at anew, for all partitions
         with self._desk.lock:
             for partition, (offset, finished, committed) in begins.items():
@@ -439,6 +449,7 @@ class Pump:
 
     def _let_go(self, partitions: Sequence[TopicPartition], *, lost: bool) -> None:
         gone = set(partitions)
+        self._rebalanced = True
         self._fresh = [partition for partition in self._fresh if partition not in gone]
         with self._desk.lock:
             works = self._desk.revoke(partitions)
