@@ -14,7 +14,7 @@ from support.waiting import eventually
 
 QUICK = (
     *("many-consumers", "read-offsets", "interceptor", "partitioning", "region-partitioner"),
-    *("record-table", "replay"),
+    "replay",
 )
 
 
