@@ -1,6 +1,7 @@
 """The parallel consumer on a real cluster: order, offsets, positions, batches, stopping."""
 
 import asyncio
+import secrets
 import threading
 import time
 from collections import defaultdict
@@ -304,6 +305,51 @@ def test_a_function_decides_about_each_failure(app, bootstrap, kafka_topic, make
     assert asked == [(3, "number 3"), (7, "number 7")]
 
 
+def test_the_failure_of_one_consumer_stops_the_others(app, bootstrap, make_topic, make_group):
+    good, bad = make_topic(1), make_topic(1)
+    send_numbers(bootstrap, bad, 1, keys=1)
+
+    @app.consumer(good, group=make_group())
+    async def fine(_value: bytes) -> None:
+        pass
+
+    @app.consumer(bad, group=make_group())
+    def broken(_value: bytes) -> None:
+        raise ValueError("no good")
+
+    with pytest.raises(HandlerFailed, match="no good"):
+        asyncio.run(asyncio.wait_for(app.serve(), 60))
+    assert [status.state for status in app.status()] == ["stopped", "failed"]
+
+
+def test_an_on_error_that_wants_to_exit_only_stops_the_consumer(
+    app, bootstrap, kafka_topic, make_group
+):
+    send_numbers(bootstrap, kafka_topic, 1, keys=1)
+
+    def give_up(_record, _error):
+        raise SystemExit(3)
+
+    @app.consumer(kafka_topic, group=make_group(), on_error=give_up)
+    async def handle(_value: bytes) -> None:
+        raise ValueError("no good")
+
+    with pytest.raises(HandlerFailed, match="no good"):
+        app.run()
+
+
+def test_an_app_told_to_stop_before_it_runs_ends_at_once(app, kafka_topic, make_group):
+    @app.consumer(kafka_topic, group=make_group())
+    def handle(_value: bytes) -> None:
+        pass
+
+    app.stop()
+    app.run()
+    with app.running() as running:
+        running.wait_until_joined()
+        assert running.alive
+
+
 # --- positions ---
 
 
@@ -493,6 +539,50 @@ def test_a_second_member_takes_over_partitions_and_nothing_is_lost_or_repeated(
     assert sorted(numbers) == list(range(4000))
     assert of_kind(told[0], Revoked)
     assert of_kind(told[1], Assigned)
+
+
+def test_a_static_member_that_comes_back_moves_nothing(bootstrap, make_topic):
+    topic, group = make_topic(4), f"group-{secrets.token_hex(3)}"
+    told: list[list[object]] = [[], []]
+    apps = [hr.App(bootstrap, on_event=events.append) for events in told]
+    for number, app in enumerate(apps):
+        app.consumer(topic, group=group, instance_id=f"member-{number}")(lambda value: None)
+    with apps[1].running() as other:
+        with apps[0].running() as first:
+            for running in (first, other):
+                eventually(
+                    lambda r=running: len(r.status()[0].partitions) == 2, "both have two", 60
+                )
+            before = first.status()[0].partitions
+        told[1].clear()
+        with apps[0].running() as first:
+            eventually(lambda: len(first.status()[0].partitions) == 2, "it has two again", 60)
+            assert first.status()[0].partitions == before
+            assert of_kind(told[1], Assigned) == []
+            assert of_kind(told[1], Revoked) == []
+
+
+def test_records_of_aborted_transactions_are_not_handled(app, bootstrap, kafka_topic, make_group):
+    handled = []
+    with hr.Producer(
+        bootstrap, profile="exactly-once", transactional_id=secrets.token_hex(4)
+    ) as producer:
+        for number in range(10):
+            try:
+                with producer.transaction():
+                    producer.send(kafka_topic, str(number))
+                    if number % 2:
+                        raise LookupError
+            except LookupError:
+                continue
+
+    @app.consumer(kafka_topic, group=make_group())
+    def handle(value: bytes) -> None:
+        handled.append(int(value))
+
+    with app.running():
+        eventually(lambda: len(handled) >= 5, "what was committed is handled")
+    assert sorted(handled) == [0, 2, 4, 6, 8]
 
 
 def test_a_listener_hears_of_partitions_that_come_and_go(app, bootstrap, make_topic, make_group):

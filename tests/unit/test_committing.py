@@ -113,7 +113,6 @@ def test_a_commit_that_is_answered_with_an_error_is_told_and_sent_again(make_rig
     rig.tick()
     rig.committer.answered([A], AWAY)
     assert rig.told == [CommitFailed("shop", (A,), AWAY.message)]
-    assert rig.committer.committed_at is None
     rig.tick()
     assert rig.client.sent == [[OffsetCommit(A, 1)]] * 2
 
@@ -379,6 +378,21 @@ def test_without_sync_a_batch_is_sent_and_on_commit_hears_what_was_answered(make
         assert len(heard) == before + 1
     assert heard == [({A: 1}, None), ({A: 2}, AWAY)]
     assert rig.client.waited == []
+
+
+@pytest.mark.parametrize("strategy", [PerRecord(), PerBatch()])
+def test_where_a_partition_begins_is_committed_again_if_that_failed(make_rig, strategy):
+    rig = make_rig(strategy)
+    rig.desk.works[A].sent = None  # as it is where the group has no offset
+    rig.committer.pin()
+    rig.committer.answered([A], AWAY)
+    rig.tick()
+    assert rig.client.sent == [[OffsetCommit(A, 0)]] * 2
+
+
+def test_on_commit_is_for_commits_that_nobody_waits_for():
+    with pytest.raises(ConfigError, match=r"sync=True.*on_commit"):
+        PerBatch(sync=True, on_commit=print)
 
 
 # --- strategies ---

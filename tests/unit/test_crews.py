@@ -491,7 +491,10 @@ class ProcessRig:
         handler = crew_handlers.handle if batch is None else crew_handlers.handle_many
         signature = read_signature(handler, batch=batch is not None)
         job = Job(handler, signature, Bytes(), batch is not None)
-        self.crew = ProcessCrew(self.desk, job, self.failed, concurrency, self.deaths.append)
+        self.unable = []
+        self.crew = ProcessCrew(
+            *(self.desk, job, self.failed, concurrency, self.deaths.append, self.unable.append)
+        )
 
     def failed(self, unit, error):
         assert unit[1] not in self.failures
@@ -648,3 +651,36 @@ def test_a_process_takes_a_bundle_with_its_records(make_process_rig):
     rig.feed(["note"] * 6)
     rig.wait_until_done()
     assert sorted(rig.lines) == ["0,1,2", "3,4,5"]
+
+
+class Poison:
+    """Ends whoever unpickles it."""
+
+    def __reduce__(self):
+        return (os._exit, (1,))
+
+
+def test_processes_that_cannot_start_are_no_records_fault():
+    desk = Desk("none", 1, PLENTY)
+    desk.assign(A, 0, (), now=0.0)
+    signature = read_signature(crew_handlers.handle, batch=False)
+    failures, unable = [], []
+    crew = ProcessCrew(
+        desk,
+        Job(crew_handlers.handle, signature, Poison(), False),
+        lambda unit, error: failures.append(unit) or True,
+        1,
+        lambda records: None,
+        unable.append,
+    )
+    try:
+        with desk.lock:
+            desk.add(A, [0], [None], [Message(A, 0, b"x")])
+        crew.wake()
+        eventually(lambda: unable, "it is told that they cannot start")
+    finally:
+        crew.close()
+    assert "cannot start" in unable[0].message
+    assert unable[0].hint
+    assert failures == []
+    assert desk.finished == 0

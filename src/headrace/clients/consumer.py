@@ -149,9 +149,9 @@ class ConsumerClient:
         return messages
 
     def runs(self, messages: Sequence[Message]) -> Iterator[PolledRun]:
-        """Messages by partition. What is no record goes to `on_trouble`."""
+        """Messages by partition, without those that are no record (`tell_troubles`)."""
         if any(map(Message.error, messages)):
-            messages = list(self._without_trouble(messages))
+            messages = [message for message in messages if message.error() is None]
         for number, by_number in groupby(messages, Message.partition):
             for topic, run in groupby(by_number, Message.topic):
                 batch = list(run)
@@ -162,12 +162,11 @@ class ConsumerClient:
                     batch,
                 )
 
-    def _without_trouble(self, messages: Iterable[Message]) -> Iterator[Message]:
+    def tell_troubles(self, messages: Iterable[Message]) -> None:
+        """Give to `on_trouble` what came instead of records; after those that came before it."""
         for message in messages:
             error = message.error()
-            if error is None:
-                yield message
-            else:
+            if error is not None:
                 self._on_trouble(self._trouble(error, message))
 
     def _trouble(self, error: KafkaError, message: Message | None = None) -> Trouble:

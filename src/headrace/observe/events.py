@@ -69,9 +69,10 @@ class RecordFailed(Event):
     where: str
     error: BaseException
     then: str
+    shown: str  # the error as text
 
     def __str__(self) -> str:
-        return f"{self.consumer}: {self.where} failed ({self.then}): {self.error!r}"
+        return f"{self.consumer}: {self.where} failed ({self.then}): {self.shown}"
 
 
 @dataclass(frozen=True)

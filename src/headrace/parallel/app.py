@@ -157,7 +157,6 @@ class App:
         The first signal drains and commits, the second one only commits. `instance` counts the
         running copies of a program, for `assignment=`.
         """
-        self._asked_to_stop = False
         with self._signals():
             running = self.start(instance=instance, instances=instances)
             if self._asked_to_stop:  # while it was starting
@@ -168,6 +167,7 @@ class App:
             finally:
                 running.ensure_stopping()
                 running.join()
+                self._asked_to_stop = False
         running.raise_error()
 
     def start(
@@ -236,8 +236,12 @@ class App:
         running.raise_error()
 
     def stop(self) -> None:
-        """Stop in order, from any thread; asked again, without waiting for handlers."""
-        self._asked_to_stop = True
+        """Stop in order, from any thread; asked again, without waiting for handlers.
+
+        Asked before `run`, that ends as soon as it has begun.
+        """
+        if self._running is None or self._running.alive:
+            self._asked_to_stop = True
         if self._running is not None:
             self._running.stop()
 

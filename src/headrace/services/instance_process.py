@@ -36,8 +36,12 @@ def main(reference: str, number: str, instances: str, descriptor: str) -> int:
     teller = Teller(int(descriptor))
     try:
         app = load_app(reference)
-        gc.collect()
-        gc.freeze()  # what is loaded by now stays: the collector need not look at it again
+    except HeadraceError as error:
+        teller.tell(error=[error.message, error.hint])
+        return error.exit_status
+    gc.collect()
+    gc.freeze()  # what is loaded by now stays: the collector need not look at it again
+    try:
         app.listen(teller.event)
         threading.Thread(target=_obey, args=(app,), daemon=True).start()
         threading.Thread(target=_report, args=(app, teller), daemon=True).start()

@@ -7,7 +7,7 @@ committed records sees is the truth.
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import orjson
@@ -24,7 +24,6 @@ LEDGER_PARTITIONS = 8
 SECONDS_TO_SETTLE = 120.0
 SECONDS_TO_ANSWER = 30.0
 ANSWER_SECONDS = 5.0
-KEPT_ANSWER_SECONDS = 1.0
 # While a partition changes its leader.
 _PASSING = (
     KafkaError.OFFSET_NOT_AVAILABLE,
@@ -79,7 +78,7 @@ def ensure_ledger(connection: Connection, topic: str = LEDGER_TOPIC) -> int:
 
 
 class Ledger:
-    """Reads one job's entries, further and further. Kept by a worker from piece to piece."""
+    """Reads one job's entries, further and further."""
 
     def __init__(
         self, settings: Mapping[str, Any], job: str, partitions: int, topic: str = LEDGER_TOPIC
@@ -87,7 +86,6 @@ class Ledger:
         self._job = job
         self._settings = dict(settings)
         self._place = TopicPartition(topic, ledger_partition(job, partitions), 0)
-        self._kept: dict[str, Consumer] = {}
         self.topic = topic
         self.partition = self._place.partition
         self.entries: dict[str, Entry] = {}
@@ -98,18 +96,10 @@ class Ledger:
         Raises if a transaction that wrote before this call stays open for too long.
         """
         end = self._end()
-        if self._place.offset > end:  # the topic was deleted and made again
-            self.entries.clear()
-            self._place.offset = 0
-        if self._place.offset < end:
-            self._read_to(end)
-
-    def close(self) -> None:
-        while self._kept:
-            self._kept.popitem()[1].close()
-
-    def _read_to(self, end: int) -> None:
-        with self._consumer("read_committed") as consumer:
+        if self._place.offset >= end:
+            return
+        consumer = self._consumer("read_committed")
+        try:
             consumer.assign([self._place])
             deadline = Deadline(SECONDS_TO_SETTLE)
             while self._place.offset < end:
@@ -121,36 +111,28 @@ class Ledger:
                     )
                 # It waits for a whole batch or for all of this time, though the end was reached.
                 self._take(consumer.consume(_BATCH, timeout=deadline.remaining(at_most=0.02)))
-            consumer.unassign()
+        except KafkaException as error:
+            raise translate(error, f"reading {self.topic}") from error
+        finally:
+            consumer.close()
 
     def _end(self) -> int:
         """Where the partition ends now, with what is written but not yet committed."""
+        consumer = self._consumer("read_uncommitted")
         deadline = Deadline(SECONDS_TO_ANSWER)
-        while True:
-            # One that was kept may ask a leader that is dead by now, and would go on asking it.
-            seconds = KEPT_ANSWER_SECONDS if "read_uncommitted" in self._kept else ANSWER_SECONDS
-            try:
-                with self._consumer("read_uncommitted") as consumer:
-                    _, end = consumer.get_watermark_offsets(self._place, timeout=seconds)
-                    return int(end)
-            except KafkaException as error:
-                if deadline.expired or error.args[0].code() not in _PASSING:
-                    raise translate(error, f"reading {self.topic}") from error
-            time.sleep(0.1)  # a new leader needs a moment
-
-    @contextlib.contextmanager
-    def _consumer(self, isolation: str) -> Iterator[Consumer]:
-        """One that is kept for the next time, unless it fails: to connect takes longer than to
-        read what is new."""
-        consumer = self._kept.pop(isolation, None) or self._new_consumer(isolation)
         try:
-            yield consumer
-        except BaseException:
+            while True:
+                try:
+                    _, end = consumer.get_watermark_offsets(self._place, timeout=ANSWER_SECONDS)
+                    return int(end)
+                except KafkaException as error:
+                    if deadline.expired or error.args[0].code() not in _PASSING:
+                        raise translate(error, f"reading {self.topic}") from error
+                time.sleep(0.1)  # a new leader needs a moment
+        finally:
             consumer.close()
-            raise
-        self._kept[isolation] = consumer
 
-    def _new_consumer(self, isolation: str) -> Consumer:
+    def _consumer(self, isolation: str) -> Consumer:
         own = {
             "group.id": "headrace-ledger",  # never joined: partitions are assigned by hand
             "enable.auto.commit": False,

@@ -91,6 +91,12 @@ class PerBatch(OffsetStrategy):
 
     def __post_init__(self) -> None:
         _check_positive("PerBatch", "size", self.size)
+        if self.sync and self.on_commit is not None:
+            raise ConfigError(
+                "PerBatch(sync=True) and on_commit contradict each other: nobody need be told of "
+                "what was waited for",
+                hint="give sync=False, or leave on_commit out",
+            )
 
 
 _BY_NAME: dict[str, Callable[[], OffsetStrategy]] = {

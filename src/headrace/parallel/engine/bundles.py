@@ -4,7 +4,6 @@ A bundle is `(work, tasks, keys)`: a key for each turn of a shard that it holds.
 is full or has waited long enough; then it is ready like any other unit.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappush
@@ -44,21 +43,15 @@ class BundleDesk(Desk):
         self._batch = batch
         self._clock = clock
         self._open: dict[tuple[Work, Key], _Open] = {}
-        self._by_time: deque[_Open] = deque()  # they all wait equally long: the first is due first
 
     def ripen(self, now: float) -> float | None:
         """Close the bundles that have waited long enough."""
-        while self._by_time:
-            first = self._by_time[0]
-            if self._open.get((first.work, first.group)) is not first:
-                self._by_time.popleft()
-            elif first.due <= now:
-                self._fill(first)
-                self._close(first)
-            else:
-                break
+        # They all wait equally long: those that were opened first are due first.
+        while (first := next(iter(self._open.values()), None)) and first.due <= now:
+            self._fill(first)
+            self._close(first)
         rate = super().ripen(now)
-        due = self._by_time[0].due if self._by_time else None
+        due = None if first is None else first.due
         return min((moment for moment in (rate, due) if moment is not None), default=None)
 
     def add(
@@ -128,7 +121,6 @@ class BundleDesk(Desk):
         if bundle is None:
             bundle = _Open(work, group, self._clock() + self._batch.wait)
             self._open[work, group] = bundle
-            self._by_time.append(bundle)
         bundle.tasks.append(task)
         bundle.keys.append(task[2])
         if len(bundle.tasks) >= self._batch.size:

@@ -13,6 +13,7 @@ from headrace.parallel.engine.desk import Committable, Desk, Work
 
 SECONDS_FOR_LAST = 10.0
 SECONDS_BETWEEN_TRIES = 0.2
+SECONDS_BETWEEN_PINS = 1.0
 
 
 class Committer:
@@ -36,16 +37,23 @@ class Committer:
         # What was sent and not answered. Answers come in order; of a partition that went and came
         # back meanwhile, the first ones are for its earlier assignment.
         self._flying: defaultdict[TopicPartition, deque[Committable]] = defaultdict(deque)
-        self.committed_at: float | None = None
 
     # --- in the background ---
 
     def tick(self, now: float) -> None:
         """Commit if the strategy's interval has passed."""
         strategy = self._strategy
-        if isinstance(strategy, GapSafe | Auto) and now >= self._next:
+        if now < self._next:
+            return
+        if isinstance(strategy, GapSafe | Auto):
             self._next = now + strategy.interval
             self._send_off(handed_out=isinstance(strategy, Auto))
+            return
+        self._next = now + SECONDS_BETWEEN_PINS
+        with self._desk.lock:
+            unpinned = any(work.sent is None for work in self._desk.works.values())
+        if unpinned:
+            self.pin()
 
     def pin(self) -> None:
         """Commit where new partitions begin, so that a crash before the first commit begins there
@@ -113,9 +121,7 @@ class Committer:
                     work.sent = work.confirmed = None
                 elif work.sent == (offset, metadata):
                     work.confirmed = work.sent
-        if error is None:
-            self.committed_at = time.monotonic()
-        elif error.facts.get("code") not in _PASSING:
+        if error is not None and error.facts.get("code") not in _PASSING:
             names = tuple(commit.work.partition for commit in answered)
             self._tell(CommitFailed(self._consumer, names, error.message))
         if isinstance(self._strategy, PerBatch) and self._strategy.on_commit is not None:
@@ -162,7 +168,6 @@ class Committer:
         with self._desk.lock:
             for work, offset, metadata in found:
                 work.sent = work.confirmed = (offset, metadata)
-        self.committed_at = time.monotonic()
         return None
 
     def _commits(self, found: Iterable[Committable]) -> list[OffsetCommit]:

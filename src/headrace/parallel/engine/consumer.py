@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headrace.clients import Admin
 from headrace.clients.connection import Connection
@@ -35,6 +35,7 @@ class RunningConsumer:
         *,
         loop: asyncio.AbstractEventLoop | None = None,
         on_event: OnEvent | None = None,
+        on_failure: Callable[[], None] = lambda: None,
         instance: tuple[int, int] = (0, 1),
     ) -> None:
         self.options = options
@@ -45,7 +46,9 @@ class RunningConsumer:
         self._counting = threading.Lock()
         self._desk = _make_desk(options)
         self._crew = self._make_crew(loop)
-        self._pump = Pump(options, connection, self._desk, self._crew, self._tell, instance)
+        self._pump = Pump(
+            *(options, connection, self._desk, self._crew, self._tell, on_failure, instance)
+        )
 
     def start(self) -> None:
         """Check that the topics are there, then begin."""
@@ -58,10 +61,6 @@ class RunningConsumer:
     def stop(self) -> None:
         """Stop in order; again: at once. Returns immediately, `join` waits."""
         self._pump.stop()
-
-    def hurry(self) -> None:
-        """Stop without waiting for handlers; what is finished is committed."""
-        self._pump.hurry()
 
     def join(self, seconds: float | None = None) -> bool:
         """Wait for the end; False if it has not come."""
@@ -84,6 +83,10 @@ class RunningConsumer:
     def alive(self) -> bool:
         return self._pump.alive
 
+    @property
+    def stopping(self) -> bool:
+        return self._pump.stopping
+
     def status(self) -> ConsumerStatus:
         """What it has done and has in hand."""
         with self._desk.lock:
@@ -99,8 +102,8 @@ class RunningConsumer:
             state=self._state(),
             partitions=sorted(work.partition for work in works),
             paused=sorted(paused),
-            polls=self._pump.polls,
-            polled=self._pump.polled,
+            polls=self._pump.feeder.polls,
+            polled=self._pump.feeder.polled,
             handled=finished,
             failed=self._skipped,
             in_flight=taken,
@@ -122,7 +125,10 @@ class RunningConsumer:
         options, desk = self.options, self._desk
         if options.executor == "process":
             job = Job(options.handler, options.signature, options.value, options.batch is not None)
-            return ProcessCrew(desk, job, self._failed, options.concurrency, self._worker_died)
+            return ProcessCrew(
+                *(desk, job, self._failed, options.concurrency),
+                *(self._worker_died, self._unable_to_run),
+            )
         call = call_for(
             options.handler, options.signature, options.value, batch=options.batch is not None
         )
@@ -134,6 +140,9 @@ class RunningConsumer:
     def _tell(self, event: Event) -> None:
         tell(event, self._on_event)
 
+    def _unable_to_run(self, error: HeadraceError) -> None:
+        self._pump.fail(error)
+
     def _worker_died(self, records: int) -> None:
         self._tell(WorkerDied(self.options.name, records))
 
@@ -142,10 +151,10 @@ class RunningConsumer:
         where = _where(unit)
         then = self._decide(unit, error)
         with self._counting:
-            self._last_error = f"{where}: {error!r}"
+            self._last_error = f"{where}: {_shown(error)}"
             if then == "skip":
                 self._skipped += len(offsets_of(unit))
-        self._tell(RecordFailed(self.options.name, where, error, then))
+        self._tell(RecordFailed(self.options.name, where, error, then, _shown(error)))
         if then == "skip":
             return True
         failure = HandlerFailed(
@@ -164,8 +173,8 @@ class RunningConsumer:
             return choose
         try:
             then = [choose(to_record(message), error) for message in _messages(unit)]
-        except Exception as second:
-            error.add_note(f"on_error itself raised {second!r}")
+        except BaseException as second:  # sys.exit too: it would only end a worker
+            error.add_note(f"on_error itself raised {_shown(second)}")
             return "stop"
         return "skip" if all(answer == "skip" for answer in then) else "stop"
 
@@ -192,4 +201,12 @@ def _where(unit: Unit) -> str:
 
 
 def _said(error: BaseException) -> str:
-    return error.message if isinstance(error, HeadraceError) else repr(error)
+    return error.message if isinstance(error, HeadraceError) else _shown(error)
+
+
+def _shown(error: BaseException) -> str:
+    """An exception's own text, unless it has none to give."""
+    try:
+        return repr(error)
+    except Exception:
+        return type(error).__name__

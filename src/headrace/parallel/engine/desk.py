@@ -130,6 +130,7 @@ class Desk:
         self._watched: Callable[[], bool] | None = None
         # With a strategy that commits each record: finished units whose successors must wait.
         self.unreleased: list[Unit] | None = None
+        self.uncommitted = 0  # units: those, and those that are being committed
 
     # --- the pump's side ---
 
@@ -306,7 +307,8 @@ class Desk:
 
     def _allowed(self, most: int, now: float) -> int:
         if self.unreleased is not None:  # what a crash could repeat: no more than the workers
-            most = min(most, self._concurrency - self.taken - len(self.unreleased))
+            running = sum(work.units for work in self.works.values())
+            most = min(most, self._concurrency - running - self.uncommitted)
         return most if self._rate is None else self._rate.allowed(most, now)
 
     def done(self, units: Collection[Unit], now: float) -> None:
@@ -316,6 +318,7 @@ class Desk:
             self.release(units)
         else:
             self.unreleased += units
+            self.uncommitted += len(units)
             self.news.notify_all()
 
     def swap(self, unit: Unit, now: float) -> Sequence[Unit]:
@@ -366,6 +369,8 @@ class Desk:
 
     def release(self, units: Collection[Unit]) -> None:
         """The second half of `done`: the next of their shards may run."""
+        if self.unreleased is not None:
+            self.uncommitted -= len(units)
         for work, group in groupby(units, _work):
             self._admit(work, work.assignment.release(self._turns(group)))
             if work.held:

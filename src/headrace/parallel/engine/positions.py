@@ -30,6 +30,7 @@ class Positions:
         start: Position | None,
         consumer: str,
         tell: Callable[[Event], None],
+        given_up: Callable[[], bool],
         *,
         remembers: bool,
     ) -> None:
@@ -37,13 +38,14 @@ class Positions:
         self._start = start
         self._consumer = consumer
         self._tell = tell
+        self._given_up = given_up  # whether waiting for brokers has become pointless
         self._remembers = remembers
 
     def begin(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Begin]:
         """Where to begin in each; brokers that are away are waited for."""
         if not partitions:
             return {}
-        committed = _patiently(lambda: self._client.committed(partitions))
+        committed = self._patiently(lambda: self._client.committed(partitions))
         begins = {p: self._restored(p, known) for p, known in committed.items() if known}
         unknown = [p for p in partitions if p not in begins]
         return begins | {p: Begin(offset) for p, offset in self.start(unknown).items()}
@@ -64,7 +66,7 @@ class Positions:
     def resolve(
         self, partitions: Sequence[TopicPartition], position: Position
     ) -> dict[TopicPartition, int]:
-        return _patiently(lambda: self._client.begins(partitions, position))
+        return self._patiently(lambda: self._client.begins(partitions, position))
 
     def _restored(self, partition: TopicPartition, known: CommittedOffset) -> Begin:
         finished: Finished = ()
@@ -75,14 +77,13 @@ class Positions:
                 self._tell(MapIgnored(self._consumer, partition, error.message))
         return Begin(known.offset, finished, (known.offset, known.metadata))
 
-
-def _patiently(ask: Callable[[], T]) -> T:
-    """Ask again while a broker is away: a leader's election takes seconds."""
-    deadline = Deadline(SECONDS_TO_FIND)
-    for _ in deadline.polls(0.5):
-        try:
-            return ask()
-        except KafkaFailure:
-            if deadline.expired:
-                raise
-    return ask()
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Ask again while a broker is away: a leader's election takes seconds."""
+        deadline = Deadline(SECONDS_TO_FIND)
+        for _ in deadline.polls(0.5):
+            try:
+                return ask()
+            except KafkaFailure:
+                if deadline.expired or self._given_up():
+                    raise
+        return ask()

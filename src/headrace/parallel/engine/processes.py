@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from headrace.clients.reader import to_record
-from headrace.errors import OperationFailed
+from headrace.errors import HeadraceError, OperationFailed
 from headrace.model import Record
 from headrace.parallel.engine.crew import Crew, Failed, Pace, Running
 from headrace.parallel.engine.desk import Desk, Unit
@@ -46,7 +46,8 @@ Outcome = BaseException | None
 
 
 class ProcessCrew(Crew):
-    """`concurrency` processes, started at once. `died` is told how many records run again."""
+    """`concurrency` processes. `died` is told how many records run again, `unable` that processes
+    cannot even start: that is no record's fault."""
 
     def __init__(
         self,
@@ -55,10 +56,12 @@ class ProcessCrew(Crew):
         failed: Failed,
         concurrency: int,
         died: Callable[[int], None],
+        unable: Callable[[HeadraceError], None],
     ) -> None:
         super().__init__(desk, lambda _unit: None, failed, concurrency)
         self._job = job
         self._died = died
+        self._unable = unable
         self._pace = Pace(CHUNK_SECONDS)
         self._suspects: deque[Unit] = deque()
         self._on_trial = False  # a suspect runs, and nothing beside it
@@ -66,25 +69,42 @@ class ProcessCrew(Crew):
         self._numbers = 0
         self._closing = False
         self._lock = threading.RLock()
-        self._pool = self._make_pool()
+        self._pool: ProcessPoolExecutor | None = None
+        self._ready = False  # the pool has shown that it can run something
 
     def _make_pool(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(
+        pool = ProcessPoolExecutor(
             self._concurrency,
             # Forking a process with threads and a Kafka client in it is not safe.
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_prepare,
             initargs=(self._job,),
         )
+        self._pool, self._ready = pool, False
+        pool.submit(_run_chunk, []).add_done_callback(partial(self._tried, pool))
+        return pool
+
+    def _tried(self, pool: ProcessPoolExecutor, future: "Future[Any]") -> None:
+        with self._lock:
+            if self._closing or pool is not self._pool:
+                return
+            error = None if future.cancelled() else future.exception()
+            if error is not None:
+                self._unable(_cannot_start(self._job.signature.name, error))
+                return
+            self._ready = True
+            self.wake()
 
     def wake(self) -> None:
         with self._lock:
+            if self._pool is None and not self._closing:
+                self._make_pool()
             while not self._closing and (units := self._next()):
                 self._send(units)
 
     def _next(self) -> list[Unit]:
         """What to send now, if anything."""
-        if self._on_trial or (self._suspects and self._out):
+        if not self._ready or self._on_trial or (self._suspects and self._out):
             return []
         if self._suspects:
             self._on_trial = True
@@ -108,13 +128,15 @@ class ProcessCrew(Crew):
         number = self._numbers
         self._out[number] = (wanted, time.monotonic())
         payload = [_records(unit, self._job.batch) for unit in wanted]
+        pool = self._pool
+        assert pool is not None  # it is ready
         try:
-            future = self._pool.submit(_run_chunk, payload)
+            future = pool.submit(_run_chunk, payload)
         except BrokenProcessPool:
             self._on_trial = False  # it has not run: nothing is known of it
-            self._recover(number, self._pool)
+            self._recover(number, pool)
             return
-        future.add_done_callback(partial(self._came_back, number, self._pool))
+        future.add_done_callback(partial(self._came_back, number, pool))
 
     def _came_back(
         self, number: int, pool: ProcessPoolExecutor, future: "Future[tuple[float, list[Outcome]]]"
@@ -149,7 +171,7 @@ class ProcessCrew(Crew):
                 self._desk.give_back(units)
             return
         if broken is self._pool:
-            self._pool = self._make_pool()
+            self._make_pool()
             broken.shutdown(wait=False)
             others = sum(len(other) for other, _ in self._out.values())
             self._died(others if guilty else others + len(units))
@@ -171,8 +193,11 @@ class ProcessCrew(Crew):
             with self._desk.lock:
                 self._desk.give_back(self._suspects)
             self._suspects.clear()
-        processes = list((self._pool._processes or {}).values())
-        self._pool.shutdown(wait=False, cancel_futures=True)
+            pool = self._pool
+        if pool is None:
+            return
+        processes = list((pool._processes or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
         for process in processes:  # a handler that still runs is not waited for any more
             process.terminate()
 
@@ -180,6 +205,15 @@ class ProcessCrew(Crew):
 def _records(unit: Unit, batch: bool) -> list[Record]:
     tasks = unit[1] if batch else [unit]
     return [to_record(task[3]) for task in tasks]
+
+
+def _cannot_start(handler: str, error: BaseException) -> OperationFailed:
+    return OperationFailed(
+        f"the processes for {handler} cannot start: {error}",
+        hint="each imports the handler's module anew: is it importable, and is what starts the app "
+        "under `if __name__ == '__main__':`?",
+        handler=handler,
+    )
 
 
 def _killed(unit: Unit) -> OperationFailed:

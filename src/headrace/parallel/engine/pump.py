@@ -23,22 +23,17 @@ from headrace.observe.events import (
     Revoked,
     Stalled,
 )
-from headrace.parallel.commit import PerBatch, PerRecord
 from headrace.parallel.engine.committing import Committer
 from headrace.parallel.engine.crew import Crew
-from headrace.parallel.engine.desk import Desk, Work
+from headrace.parallel.engine.desk import Desk, Limits, Work
+from headrace.parallel.engine.feeding import make_feeder
 from headrace.parallel.engine.positions import Begin, Positions
+from headrace.parallel.engine.pressure import Pressure
 from headrace.parallel.engine.stalls import find_stalls
 from headrace.parallel.options import ConsumerOptions
 
-POLL_RECORDS = 5_000
-POLL_AT_LEAST = 100
 TICK_SECONDS = 0.1
 SHORTEST_WAIT = 0.005
-SECONDS_FULL_BEFORE_PAUSE = 0.05
-ENOUGH_AT_HAND = 10_000
-SECONDS_FOR_RECORDS = 0.02
-SECONDS_FOR_ANSWER = 0.0005
 SECONDS_BETWEEN_TROUBLES = 10.0
 
 
@@ -52,6 +47,7 @@ class Pump:
         desk: Desk,
         crew: Crew,
         tell: Callable[[Event], None],
+        on_failure: Callable[[], None],
         instance: tuple[int, int] = (0, 1),
     ) -> None:
         self._options = options
@@ -59,8 +55,11 @@ class Pump:
         self._desk = desk
         self._crew = crew
         self._tell = tell
+        self._on_failure = on_failure
         self._instance = instance
         self._name = options.name
+        self._stop: bool = False
+        self._hurry: bool = False
         self.client = ConsumerClient(
             connection,
             _own_settings(options, instance),
@@ -69,25 +68,19 @@ class Pump:
         )
         self._committer = Committer(self.client, desk, options.offsets, self._name, tell)
         self._positions = Positions(
-            self.client, options.start, self._name, tell, remembers=options.offsets.remembers
+            *(self.client, options.start, self._name, tell, lambda: self._stop),
+            remembers=options.offsets.remembers,
         )
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._rebalanced = False
-        self._fresh: list[TopicPartition] = []  # assigned, and not surely resumed
-        self._lockstep = options.offsets if isinstance(options.offsets, PerBatch) else None
-        self._per_record = isinstance(options.offsets, PerRecord)
-        if self._per_record:
-            desk.unreleased = []
-        self._pending: list[Any] = []  # polled, and not handed in before the batch is finished
-        self._pending_paused = False
-        self._enough = max(ENOUGH_AT_HAND, 4 * options.concurrency)
-        self._enough_since: float | None = None
+        self._pressure = Pressure(desk, self.client, options.concurrency)
+        self.feeder = make_feeder(
+            *(options.offsets, self.client, desk, crew, self._committer),
+            Limits(options.buffer_records, options.buffer_bytes),
+        )
         self._next_tick = 0.0
         self._told_stalls: dict[TopicPartition, float] = {}
         self._trouble_told: dict[str, float] = {}
-        self._stop = threading.Event()
-        self._hurry = threading.Event()
-        self.polls = self.polled = 0  # how often records came, and how many
         self.joined = threading.Event()  # partitions were given, be it none
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"headrace-{self._name}")
@@ -98,23 +91,20 @@ class Pump:
         self._thread.start()
 
     def stop(self) -> None:
-        """Begin to stop. Asked again, it does not wait for handlers any more."""
-        if self._stop.is_set():
-            self._hurry.set()
-            with self._desk.lock:
-                self._desk.news.notify_all()
-        self._stop.set()
+        """Begin to stop. Asked again, it does not wait for handlers any more.
 
-    def hurry(self) -> None:
-        """Do not wait for handlers."""
-        self._stop.set()
-        self.stop()
+        No lock is taken: a signal's handler may call this in the middle of anything.
+        """
+        if self._stop:
+            self._hurry = True
+        self._stop = True
 
     def fail(self, error: BaseException) -> None:
         """Stop because of this; the first one counts."""
         if self.error is None:
             self.error = error
-        self._stop.set()
+        self._stop = True
+        self._on_failure()
 
     def join(self, seconds: float | None = None) -> bool:
         self._thread.join(seconds)
@@ -122,7 +112,7 @@ class Pump:
 
     @property
     def stopping(self) -> bool:
-        return self._stop.is_set()
+        return self._stop
 
     @property
     def alive(self) -> bool:
@@ -156,7 +146,7 @@ class Pump:
     def _run(self) -> None:
         try:
             self._join_group()
-            while not self._stop.is_set():
+            while not self._stop:
                 self._turn()
             self._wind_down()
         except BaseException as error:
@@ -197,15 +187,11 @@ class Pump:
         if self._rebalanced:
             self._set_going()
         wait = self._look()
-        if self._has_enough():
+        if self._pressure.has_enough():
             time.sleep(SHORTEST_WAIT)
-        elif self._lockstep is not None:
-            self._turn_in_lockstep(self._lockstep, wait)
-        elif self._per_record:
-            self._turn_by_records(wait)
         else:
-            self._hand_in(self._poll(wait))
-        self._regulate()
+            self.feeder.turn(wait)
+        self._pressure.regulate(hold_back=self.feeder.holds_back)
         now = time.monotonic()
         self._committer.tick(now)
         if now >= self._next_tick:
@@ -215,18 +201,10 @@ class Pump:
     def _set_going(self) -> None:
         """After a rebalance, whose callbacks cannot do this."""
         self._rebalanced = False
-        if self._fresh:  # librdkafka remembers a pause beyond the end of an assignment
-            self.client.resume(self._fresh)
-            self._fresh = []
-        if self._desk.works:
-            self.client.nudge(list(self._desk.works))
-
-    def _poll(self, seconds: float) -> list[Any]:
-        """No more than there is room for: a poll can bring thousands of one partition."""
-        with self._desk.lock:
-            room = self._options.buffer_records - self._desk.unfinished
-        most = min(room, POLL_RECORDS, self._options.buffer_records // 10)
-        return self.client.poll(max(POLL_AT_LEAST, most), seconds)
+        # librdkafka remembers a pause beyond the end of an assignment.
+        flowing = [partition for partition, work in self._desk.works.items() if not work.paused]
+        if flowing and not self.feeder.holds_back:
+            self.client.resume(flowing)
 
     def _obey(self) -> None:
         while not self._commands.empty():
@@ -246,100 +224,11 @@ class Pump:
             return SHORTEST_WAIT  # to resume in time
         return TICK_SECONDS if due is None else min(TICK_SECONDS, max(SHORTEST_WAIT, due - now))
 
-    def _hand_in(self, messages: list[Any]) -> None:
-        if messages:
-            self.polls += 1
-            self.polled += len(messages)
-            runs = list(self.client.runs(messages))
-            with self._desk.lock:
-                for run in runs:
-                    self._desk.add(*run)
-            self._crew.wake()
-
-    # --- record by record ---
-
-    def _turn_by_records(self, wait: float) -> None:
-        """While handlers run, wait for them instead of the broker, and commit as they finish."""
-        desk = self._desk
-        with desk.lock:
-            busy = bool(desk.unfinished or desk.unreleased)
-            if busy:
-                desk.wait_for(lambda: bool(desk.unreleased), min(wait, SECONDS_FOR_RECORDS))
-        if self._committer.records_finished():
-            self._crew.wake()
-        self._hand_in(self._poll(0.0 if busy else wait))
-
-    # --- batch by batch ---
-
-    def _turn_in_lockstep(self, strategy: PerBatch, wait: float) -> None:
-        desk = self._desk
-        with desk.lock:
-            idle = desk.wait_for(lambda: not desk.unfinished, wait if self._pending else 0)
-        started = idle and self._committer.batch_finished()
-        if started:
-            batch, self._pending = self._pending[: strategy.size], self._pending[strategy.size :]
-            self._hand_in(batch)
-        # A batch waits while another one runs. Beyond that a poll only serves the group; what it
-        # brings all the same comes to a pause in the end.
-        room = 2 * strategy.size - len(self._pending)
-        if (room <= -strategy.size) != self._pending_paused:
-            self._pending_paused = not self._pending_paused
-            self._pause_all() if self._pending_paused else self._resume_all()
-        unanswered = idle and not started
-        if unanswered:
-            time.sleep(SECONDS_FOR_ANSWER)  # which a poll brings
-        if room > 0 or unanswered or time.monotonic() >= self._next_tick:
-            self._pending += self.client.poll(max(room, 1), 0.0 if self._pending else wait)
-
-    def _pause_all(self) -> None:
-        self.client.pause(list(self._desk.works))
-
-    def _resume_all(self) -> None:
-        self.client.resume([p for p, work in self._desk.works.items() if not work.paused])
-
-    # --- back-pressure ---
-
-    def _has_enough(self) -> bool:
-        """Whether handlers have more than enough to do for a moment: then polling would only take
-        the interpreter from them, and what is full is soon not full any more."""
-        desk = self._desk
-        with desk.lock:
-            works = desk.works.values()
-            enough = desk.unfinished > self._enough or (
-                bool(works) and len(desk.overfull()) == len(works)
-            )
-        now = time.monotonic()
-        if not enough:
-            self._enough_since = None
-            return False
-        if self._enough_since is None:
-            self._enough_since = now
-        return now - self._enough_since < SECONDS_FULL_BEFORE_PAUSE
-
-    def _regulate(self) -> None:
-        """Pause what has too much at hand, resume what has worked it off."""
-        if self._only_just_enough():
-            return
-        with self._desk.lock:
-            full, relieved = self._desk.overfull(), self._desk.relieved()
-            for work in full:
-                work.paused = True
-            for work in relieved:
-                work.paused = False
-        if full:
-            self.client.pause([work.partition for work in full])
-        if relieved and not self._pending_paused:
-            self.client.resume([work.partition for work in relieved])
-
-    def _only_just_enough(self) -> bool:
-        since = self._enough_since
-        return since is not None and time.monotonic() - since < SECONDS_FULL_BEFORE_PAUSE
-
     # --- a few times a second ---
 
     def _tick(self, now: float) -> None:
         if not threading.main_thread().is_alive():
-            self._stop.set()  # the program has ended: so do we, in order
+            self._stop = True  # the program has ended: so do we, in order
         self._crew.withdraw()
         running = self._crew.running()
         ends = {partition: self.client.end(partition) for partition in self._desk.works}
@@ -417,9 +306,8 @@ class Pump:
 
     def _assign(self, begins: dict[TopicPartition, Begin]) -> None:
         now = time.monotonic()
-        self._fresh += begins
         self._rebalanced = True
-        self._pending_paused = False  # looked at anew, for all partitions
+        self.feeder.look_again()
         with self._desk.lock:
             for partition, (offset, finished, committed) in begins.items():
                 self._desk.assign(partition, offset, finished, now, committed)
@@ -441,19 +329,18 @@ class Pump:
         self._committer.last(works)
 
     def _wait_for_handlers(self, works: Sequence[Work], deadline: Deadline) -> None:
+        def idle() -> bool:
+            return not any(work.taken for work in works)
+
         with self._desk.lock:
-            self._desk.wait_for(
-                lambda: self._hurry.is_set() or not any(work.taken for work in works),
-                deadline.remaining(),
-            )
+            while not (idle() or deadline.expired or self._hurry):
+                self._desk.wait_for(idle, deadline.remaining(TICK_SECONDS))
 
     def _let_go(self, partitions: Sequence[TopicPartition], *, lost: bool) -> None:
-        gone = set(partitions)
         self._rebalanced = True
-        self._fresh = [partition for partition in self._fresh if partition not in gone]
         with self._desk.lock:
             works = self._desk.revoke(partitions)
-        self._pending = [m for m in self._pending if (m.topic(), m.partition()) not in gone]
+        self.feeder.forget(partitions)
         if not works:
             return
         unfinished = sum(work.unfinished for work in works)
@@ -479,8 +366,7 @@ class Pump:
         self._finish(wanted, self._options.drain)
         with self._desk.lock:
             self._desk.revoke(wanted)
-        gone = set(wanted)
-        self._pending = [m for m in self._pending if (m.topic(), m.partition()) not in gone]
+        self.feeder.forget(wanted)
         self._assign({partition: Begin(offset) for partition, offset in offsets.items()})
         self._restart(offsets)
         self._committer.pin()
@@ -500,7 +386,7 @@ class Pump:
             self._desk.stop(every)
         self.client.pause(every)
         self._crew.withdraw()
-        while not deadline.expired and not self._hurry.is_set():
+        while not deadline.expired and not self._hurry:
             with self._desk.lock:
                 works = list(self._desk.works.values())
             if not any(work.taken for work in works):

@@ -17,7 +17,7 @@ SECONDS_TO_JOIN = 60.0
 
 
 class RunningApp:
-    """Consumers at work. Any failure stops all of them."""
+    """Consumers at work. The failure of one stops all of them."""
 
     def __init__(
         self,
@@ -28,12 +28,19 @@ class RunningApp:
         on_event: OnEvent | None = None,
         instance: tuple[int, int] = (0, 1),
     ) -> None:
+        self.consumers: list[RunningConsumer] = []
         self._own_loop: _LoopThread | None = None
         if loop is None and any(options.executor == "async" for options in declared):
             self._own_loop = _LoopThread()
             loop = self._own_loop.loop
         self.consumers = [
-            RunningConsumer(options, connection, loop=loop, on_event=on_event, instance=instance)
+            RunningConsumer(
+                *(options, connection),
+                loop=loop,
+                on_event=on_event,
+                on_failure=self.ensure_stopping,
+                instance=instance,
+            )
             for options in declared
         ]
 
@@ -59,11 +66,9 @@ class RunningApp:
             consumer.stop()
 
     def join(self, seconds: float | None = None) -> bool:
-        """Wait for the end of all; the end of one by failure stops the others."""
+        """Wait for the end of all; False if it has not come."""
         deadline = Deadline(seconds) if seconds is not None else None
         while True:
-            if any(consumer.error is not None for consumer in self.consumers):
-                self.ensure_stopping()
             alive = [consumer for consumer in self.consumers if consumer.alive]
             if not alive:
                 self._end_loop()
@@ -75,7 +80,7 @@ class RunningApp:
     def ensure_stopping(self) -> None:
         """Stop what has not been asked to; those that have are not hurried."""
         for consumer in self.consumers:
-            if consumer.alive and consumer.status().state == "running":
+            if not consumer.stopping:
                 consumer.stop()
 
     @property

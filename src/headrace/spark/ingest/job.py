@@ -61,16 +61,16 @@ class _Ingest:
         files = expand(self._options.paths)
         check_options(self._options, files, self._connection)
         self._prepare_topics()
-        with contextlib.closing(self._open_ledger()) as ledger:
-            plans = self._plan(files, ledger.entries)
-            if to_do := missing(plans):
-                avro = self._register()
-                self._remember_files(ledger, plans)
-                self._mark_empty(ledger, to_do)
-                with_rows = [each for each in to_do if has_rows(*each)]
-                self._send_or_forget(with_rows, ledger, plans, avro)
-                ledger.catch_up()
-            return self._account(plans, ledger.entries)
+        ledger = self._open_ledger()
+        plans = self._plan(files, ledger.entries)
+        if to_do := missing(plans):
+            avro = self._register()
+            self._remember_files(ledger, plans)
+            self._mark_empty(ledger, to_do)
+            with_rows = [each for each in to_do if has_rows(*each)]
+            self._send_or_forget(with_rows, ledger, plans, avro)
+            ledger.catch_up()
+        return self._account(plans, ledger.entries)
 
     def _register(self) -> Registered | None:
         if self._options.value != "avro":
