@@ -1,6 +1,7 @@
 """The parallel consumer on a real cluster: order, offsets, positions, batches, stopping."""
 
 import asyncio
+import os
 import secrets
 import threading
 import time
@@ -14,8 +15,16 @@ import headrace as hr
 from headrace.errors import BadInput, HandlerFailed, NoPosition, TopicNotFound
 from headrace.model import Latest, TopicPartition
 from headrace.observe.events import Assigned, PositionGone, RecordFailed, Revoked, Stalled
+from headrace.serde.base import Field
+from support.fake_registry import FakeRegistry
 from support.handled import send_numbers
 from support.waiting import eventually
+
+ALERT = {
+    "type": "record",
+    "name": "Alert",
+    "fields": [{"name": "sensor_id", "type": "long"}],
+}
 
 
 @pytest.fixture
@@ -283,6 +292,73 @@ def test_bad_bytes_are_skipped_reported_and_harm_nobody(
     assert {"n": 3} in handled
     assert None in handled
     assert len(handled) == 5
+
+
+def test_a_record_larger_than_a_fetch_is_handled(app, bootstrap, make_topic, make_group):
+    topic, handled = make_topic(1, configs={"max.message.bytes": "3000000"}), []
+    with hr.Producer(bootstrap, {"message.max.bytes": 3_000_000}) as producer:
+        for value in (b"before", os.urandom(2_000_000), b"after"):
+            producer.send(topic, value).result()
+
+    @app.consumer(topic, group=make_group())
+    def handle(value: bytes) -> None:
+        handled.append(len(value))
+
+    with app.running():
+        eventually(lambda: len(handled) == 3, "all are handled")
+    assert sorted(handled) == [5, 6, 2_000_000]
+
+
+@pytest.fixture
+def registry():
+    server = FakeRegistry()
+    yield server
+    server.stop()
+
+
+def send_alerts(bootstrap, topic, registry):
+    """A good one, one of another magic byte, one of a schema nobody knows, a good one."""
+    serde = hr.Avro(ALERT, registry=hr.Registry(registry.url))
+    good = serde.encode({"sensor_id": 7}, Field(topic))
+    with hr.Producer(bootstrap) as producer:
+        for value in (good, b"\x07" + good[1:], b"\x00\x00\x00\x00\x63" + good[5:], good):
+            producer.send(topic, value).result()
+    return hr.Avro(ALERT, registry=hr.Registry(registry.url))
+
+
+def test_a_wrong_magic_byte_and_an_unknown_schema_are_skipped(
+    app, bootstrap, kafka_topic, make_group, events, registry
+):
+    serde, handled = send_alerts(bootstrap, kafka_topic, registry), []
+
+    @app.consumer(kafka_topic, group=make_group(), value=serde, on_error="skip")
+    def handle(alert: dict) -> None:
+        handled.append(alert["sensor_id"])
+
+    with app.running() as running:
+        eventually(lambda: running.status()[0].handled == 4, "all are dealt with")
+    assert handled == [7, 7]
+    assert sorted(event.where[-1] for event in of_kind(events, RecordFailed)) == ["1", "2"]
+
+
+def test_a_registry_that_is_away_makes_no_record_bad(
+    app, bootstrap, kafka_topic, make_group, registry
+):
+    """Skipping would drop good records: it stops, and they come again."""
+    serde, group, handled = send_alerts(bootstrap, kafka_topic, registry), make_group(), []
+
+    @app.consumer(kafka_topic, group=group, value=serde, on_error="skip")
+    def handle(alert: dict) -> None:
+        handled.append(alert["sensor_id"])
+
+    registry.stop()
+    with pytest.raises(HandlerFailed, match="registry"):
+        app.run()
+    assert handled == []
+    registry.start()
+    with app.running() as running:
+        eventually(lambda: running.status()[0].lag == 0, "all are dealt with")
+    assert handled == [7, 7]
 
 
 def test_a_function_decides_about_each_failure(app, bootstrap, kafka_topic, make_group):

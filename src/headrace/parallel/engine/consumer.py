@@ -169,6 +169,8 @@ class RunningConsumer:
 
     def _decide(self, unit: Unit, error: BaseException) -> str:
         choose = self.options.on_error
+        if isinstance(error, HeadraceError) and error.retryable:
+            return "stop"  # a registry that is away, say: that is not the record's fault
         if isinstance(choose, str):
             return choose
         try:

@@ -1,6 +1,8 @@
 """Faults of a consumer and its cluster, each a real one, judged by the ledger of what was handled.
 
 The numbers are those of the promises: nothing lost, repeats within bounds, order within each key.
+The last of the files that share a cluster: for minutes after brokers were stopped and paused,
+transactions take longer, and tests that kill in the middle of one would meet that.
 """
 
 import signal
