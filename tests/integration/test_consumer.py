@@ -790,8 +790,9 @@ def test_a_rate_limit_is_kept(app, bootstrap, make_topic, make_group):
 
     with app.running():
         eventually(lambda: len(times) == 300, "all records are handled")
-    # 300 at 200 a second, less the first tenth of a second's worth that may start at once.
-    assert times[-1] - times[0] >= 280 / 200
+    # 300 at 200 a second take 1.4 s, less the tenth of a second's worth that may start at once;
+    # without a limit, hundredths. The first handler may come late, by what a busy machine takes.
+    assert times[-1] - times[0] >= 1.0
 
 
 def test_a_slow_partition_is_paused_and_the_others_flow(app, bootstrap, make_topic, make_group):
