@@ -50,7 +50,9 @@ class Members:
     def lines(self) -> list["Line"]:
         if not self.ledger.exists():
             return []
-        return [Line.read(text) for text in self.ledger.read_text().splitlines()]
+        # Without a last line that is only just being written.
+        whole, _, _ = self.ledger.read_text().rpartition("\n")
+        return [Line.read(text) for text in whole.splitlines()]
 
     def finished(self) -> set[int]:
         return {line.number for line in self.lines() if line.kind == "e"}

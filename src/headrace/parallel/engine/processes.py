@@ -199,7 +199,7 @@ class ProcessCrew(Crew):
         processes = list((pool._processes or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
         for process in processes:  # a handler that still runs is not waited for any more
-            process.terminate()
+            process.kill()
 
 
 def _records(unit: Unit, batch: bool) -> list[Record]:
