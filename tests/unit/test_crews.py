@@ -482,6 +482,7 @@ class ProcessRig:
 
     def __init__(self, file: Path, concurrency, order, batch):
         self.file = file
+        self.others = set(psutil.Process().children(recursive=True))
         if batch is None:
             self.desk = Desk(order, concurrency, PLENTY)
         else:
@@ -512,6 +513,11 @@ class ProcessRig:
             self.desk.add(A, offsets, keys or [None] * len(whats), messages)
         self.crew.wake()
 
+    def processes(self):
+        """Its workers that live; multiprocessing's resource tracker stays for the whole session."""
+        children = psutil.Process().children(recursive=True)
+        return [child for child in children if child not in self.others and is_worker(child)]
+
     @property
     def lines(self):
         return self.file.read_text().split() if self.file.exists() else []
@@ -530,7 +536,6 @@ class ProcessRig:
 
 @pytest.fixture
 def make_process_rig(tmp_path):
-    before = set(psutil.Process().children(recursive=True))
     rigs = []
 
     def make(concurrency=2, order="none", batch=None):
@@ -540,16 +545,7 @@ def make_process_rig(tmp_path):
     yield make
     for rig in rigs:
         rig.crew.close()
-    eventually(lambda: not workers(before), "no process is left", every=0.01)
-
-
-def workers(before=()):
-    """Worker processes; multiprocessing's resource tracker stays for the whole session."""
-    return [
-        child
-        for child in psutil.Process().children(recursive=True)
-        if child not in before and is_worker(child)
-    ]
+        eventually(lambda: not rig.processes(), "no process is left", every=0.01)
 
 
 def is_worker(child):
@@ -640,7 +636,7 @@ def test_close_ends_processes_whose_handlers_still_run_and_their_records_stay(ma
     assert 0 in [unit[1] for unit, _ in rig.crew.running()]
     rig.locked(lambda desk: desk.stop([A]))
     rig.crew.close()
-    eventually(lambda: not workers(), "the processes end", every=0.005)
+    eventually(lambda: not rig.processes(), "the processes end", every=0.005)
     eventually(lambda: rig.locked(lambda desk: not desk.taken), "given back", every=0.005)
     assert rig.locked(lambda desk: (desk.finished, desk.unfinished)) == (0, 5)
     assert rig.failures == {}

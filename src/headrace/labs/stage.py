@@ -69,9 +69,10 @@ class Stage:
         return unique
 
     def records(self, topic: str) -> list[Record]:
-        """All that is in the topic now, in the order of offsets within each partition."""
+        """All that is in the topic now, by partition and offset."""
         with Reader(topic, connection=self.connection) as reader:
-            return [record for batch in reader.batches() for record in batch]
+            records = (record for batch in reader.batches() for record in batch)
+            return sorted(records, key=lambda record: (record.partition, record.offset))
 
     def fact(self, name: str, value: Any) -> None:
         """Something observed; lists of dicts are shown as tables."""
