@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from headrace.clients import Connection
 from headrace.errors import BadInput, HeadraceError, KafkaFailure
 from headrace.spark import ledger as ledger_module
 from headrace.spark.batches import ANY_PARTITION, NOW, Batch
-from headrace.spark.ledger import Entry, Ledger, ensure_ledger, entry_key
+from headrace.spark.ledger import WRITER_HEADER, Entry, Ledger, ensure_ledger, entry_key
 from headrace.spark.pieces import Target, write_piece
 
 COUNTER = itertools.count()
@@ -229,13 +229,13 @@ def test_a_half_sent_piece_whose_beginning_has_changed_is_refused(kafka_cluster,
     assert numbers(kafka_cluster, topic) == list(range(5_000))
 
 
-def begin_with(target, name, key, value):
+def begin_with(target, name, key, value, headers=None):
     """A transaction that has written to the ledger, and is still open."""
     producer = Producer(dict(target.settings) | {"transactional.id": f"{target.job}/{name}"})
     producer.init_transactions(30)
     producer.begin_transaction()
     ledger = target.ledger()
-    producer.produce(ledger.topic, value, key, ledger.partition)
+    producer.produce(ledger.topic, value, key, ledger.partition, headers=headers)
     producer.flush(30)
     return producer
 
@@ -255,6 +255,35 @@ def test_an_entry_behind_an_open_transaction_is_waited_for(kafka_cluster, target
     other.abort_transaction(30)
     reader.join(60)
     assert reading.entries == {"0": entry}
+
+
+def test_a_transaction_whose_writer_is_gone_is_settled(kafka_cluster, target, monkeypatch):
+    """What its driver's death left open for the next ten minutes hides nothing from the next."""
+    entry = Entry(5, 7, True, {})
+    dead = begin_with(
+        *(target, "dead", entry_key(target.job, "dead"), entry.to_bytes()),
+        headers=[(WRITER_HEADER, f"{target.job}/dead")],
+    )
+    begin_with(target, "0", entry_key(target.job, "0"), entry.to_bytes()).commit_transaction(30)
+    monkeypatch.setattr(ledger_module, "SECONDS_TO_COMMIT", 0.5)
+    ledger = target.ledger()
+    ledger.catch_up()
+    assert ledger.entries == {"0": entry}
+    with pytest.raises(KafkaException):  # it cannot come back
+        dead.commit_transaction(30)
+
+
+def test_every_entry_names_its_writer(kafka_cluster, target, make_topic):
+    write(target, rows(make_topic(1), 1))
+    ledger = target.ledger()
+    with hr.Reader(ledger.topic, connection=kafka_cluster.bootstrap) as reader:
+        headers = {
+            r.key: dict(r.headers)[WRITER_HEADER]
+            for batch in reader.batches()
+            for r in batch
+            if r.partition == ledger.partition and WRITER_HEADER in dict(r.headers)
+        }
+    assert headers[entry_key(target.job, "0")] == f"{target.job}/0".encode()
 
 
 def test_an_entry_that_is_forgotten_goes_with_the_transaction(kafka_cluster, target, make_topic):

@@ -1,6 +1,7 @@
 """Results on stdout as a table or JSON; progress on stderr."""
 
 import json
+from decimal import Decimal
 
 import pytest
 
@@ -22,6 +23,12 @@ def shown(capfdbinary):
 
 def test_json_is_one_document(shown):
     assert json.loads(shown(DOCUMENT, Output.json)) == DOCUMENT
+
+
+@pytest.mark.parametrize("output", [Output.json, Output.ndjson])
+def test_what_json_does_not_know_becomes_text(shown, output):
+    document = {"by partition": {0: Decimal("1.50")}}
+    assert json.loads(shown(document, output)) == {"by partition": {"0": "1.50"}}
 
 
 def test_ndjson_is_a_line_for_each_document(shown):

@@ -545,7 +545,7 @@ def make_process_rig(tmp_path):
     yield make
     for rig in rigs:
         rig.crew.close()
-        eventually(lambda: not rig.processes(), "no process is left", every=0.01)
+    eventually(lambda: not any(rig.processes() for rig in rigs), "no process is left", every=0.01)
 
 
 def is_worker(child):

@@ -2,7 +2,7 @@
 
 
 def handle(value: bytes) -> None:
-    """About five milliseconds of plain Python."""
+    """About four milliseconds of plain Python."""
     total = 0
     for number in range(60_000):
         total ^= number * len(value)

@@ -19,6 +19,7 @@ from headrace.cli import (
     lab,
     produce,
     schema,
+    stream,
     topic,
 )
 from headrace.cli import run as running
@@ -41,6 +42,7 @@ app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.command("run")(running.run)
 app.command("ingest")(ingest.ingest)
+app.command("stream")(stream.stream)
 app.add_typer(schema.app, name="schema")
 app.add_typer(generate.app, name="generate")
 app.add_typer(lab.app, name="lab")

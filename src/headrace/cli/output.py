@@ -34,20 +34,25 @@ def console() -> "Console":
 
 def write_json(document: Any) -> None:
     """One JSON document, indented."""
-    import orjson
-
-    data = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.write(_to_json(document, indented=True))
     sys.stdout.buffer.flush()
 
 
 def write_ndjson(documents: Iterable[Any]) -> None:
     """A document a line."""
+    for document in documents:
+        sys.stdout.buffer.write(_to_json(document))
+    sys.stdout.buffer.flush()
+
+
+def _to_json(document: Any, *, indented: bool = False) -> bytes:
+    """Keys that are numbers and values that JSON does not know (decimals) become text."""
     import orjson
 
-    for document in documents:
-        sys.stdout.buffer.write(orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE))
-    sys.stdout.buffer.flush()
+    options = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
+    if indented:
+        options |= orjson.OPT_INDENT_2
+    return orjson.dumps(document, default=str, option=options)
 
 
 def show(

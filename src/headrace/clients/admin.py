@@ -15,6 +15,7 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
+    TopicCollection,
 )
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (
@@ -160,6 +161,12 @@ class Admin:
             return _settled(lambda: self._topic_now(name))
         except TopicNotFound as error:
             raise self._topic_not_found(name) from error
+
+    def topic_id(self, name: str) -> str:
+        """A topic's id: one that is deleted and made again has another."""
+        self.topic(name)
+        asked = self._client.describe_topics(TopicCollection([name]))[name]
+        return str(self._wait(asked, f"describing topic {name}").topic_id)
 
     def has_topic(self, name: str) -> bool:
         """Whether the broker that answers knows the topic now."""

@@ -5,7 +5,7 @@ Library code calls a `Progress`; the command line draws it, tests and services s
 
 from typing import Literal, Protocol
 
-Unit = Literal["bytes", "rows"]
+Unit = Literal["bytes", "rows", "records"]
 
 
 class Progress(Protocol):
@@ -15,7 +15,7 @@ class Progress(Protocol):
         """A new step begins: one line, present tense."""
 
     def begin(self, what: str, total: int, unit: Unit = "bytes") -> None:
-        """A countable piece of work begins: `total` bytes, or rows."""
+        """A countable piece of work begins: `total` bytes, rows or records."""
 
     def advance(self, amount: int) -> None:
         """So many more are done."""

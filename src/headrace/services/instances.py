@@ -4,19 +4,18 @@ Each process tells of itself in JSON lines on a pipe, a few times a second, and 
 standard input. When that ends, because the parent was killed, it stops too.
 """
 
-import importlib
 import json
 import os
 import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from headrace.clients import Connection
-from headrace.errors import BadInput, HeadraceError, OperationFailed
+from headrace.errors import HeadraceError, OperationFailed
 from headrace.parallel import App
+from headrace.services.references import load_named
 
 TOLD_EVERY = 0.25
 LINES_KEPT = 100
@@ -24,42 +23,13 @@ LINES_KEPT = 100
 
 def load_app(reference: str) -> App:
     """The app that `MODULE:APP` names; the current folder is looked in first."""
-    module_name, _, attribute = reference.partition(":")
-    if not module_name or not attribute:
-        raise BadInput(
-            f"{reference!r} names no app",
-            hint="give MODULE:APP, for instance `headrace run shop:app` for app in shop.py",
-        )
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and module_name.startswith(error.name):
-            raise BadInput(
-                f"there is no module {module_name}",
-                hint=f"run it from the folder that holds {error.name.replace('.', '/')}.py",
-            ) from error
-        raise BadInput(
-            f"{module_name} cannot be imported: {error}", hint="install what it imports"
-        ) from error
-    except HeadraceError:  # an option of a consumer is wrong: it says so itself
-        raise
-    except Exception as error:
-        raise BadInput(
-            f"{module_name} cannot be imported: {type(error).__name__}: {error}",
-            hint=f"see where: python -c 'import {module_name}'",
-        ) from error
-    found = getattr(module, attribute, None)
-    if not isinstance(found, App):
-        apps = [name for name, value in vars(module).items() if isinstance(value, App)]
-        what = f"has no {attribute}" if found is None else f"{attribute} is no headrace.App"
-        raise BadInput(
-            f"{module_name}: {what}",
-            hint=f"there is {module_name}:{apps[0]}" if apps else "make one: app = headrace.App()",
-        )
-    return found
+    return load_named(
+        reference,
+        App,
+        what="app",
+        example="`headrace run shop:app` for app in shop.py",
+        make="app = headrace.App()",
+    )
 
 
 @dataclass

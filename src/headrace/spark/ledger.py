@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import orjson
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from headrace.clients import Admin, Connection
 from headrace.clients.failures import translate
@@ -21,6 +21,8 @@ from headrace.model import Deadline
 
 LEDGER_TOPIC = "headrace.ledger"
 LEDGER_PARTITIONS = 8
+WRITER_HEADER = "headrace-writer"  # of an entry: the transactional id that it was written under
+SECONDS_TO_COMMIT = 10.0  # an entry is the last record of its transaction
 SECONDS_TO_SETTLE = 120.0
 SECONDS_TO_ANSWER = 30.0
 ANSWER_SECONDS = 5.0
@@ -91,9 +93,10 @@ class Ledger:
         self.entries: dict[str, Entry] = {}
 
     def catch_up(self) -> None:
-        """Read every entry that was written before this call, and whose outcome is settled.
+        """Read every entry that was written before this call, once its outcome is settled.
 
-        Raises if a transaction that wrote before this call stays open for too long.
+        A transaction that stays open has lost its writer (its driver or machine died): it is
+        settled by taking over the writer's transactional id. Raises if even that does not help.
         """
         end = self._end()
         if self._place.offset >= end:
@@ -101,18 +104,48 @@ class Ledger:
         consumer = self._consumer("read_committed")
         try:
             consumer.assign([self._place])
-            deadline = Deadline(SECONDS_TO_SETTLE)
-            while self._place.offset < end:
-                if deadline.expired:
-                    raise KafkaFailure(
-                        f"an open transaction in {self.topic} has hidden what follows it for "
-                        f"{SECONDS_TO_SETTLE:.0f} s",
-                        hint="it ends by itself after its timeout; then run this again",
-                    )
-                # It waits for a whole batch or for all of this time, though the end was reached.
-                self._take(consumer.consume(_BATCH, timeout=deadline.remaining(at_most=0.02)))
+            self._read_to(end, consumer)
         except KafkaException as error:
             raise translate(error, f"reading {self.topic}") from error
+        finally:
+            consumer.close()
+
+    def _read_to(self, end: int, consumer: Consumer) -> None:
+        deadline, patience = Deadline(SECONDS_TO_SETTLE), Deadline(SECONDS_TO_COMMIT)
+        stuck_at = self._place.offset
+        while self._place.offset < end:
+            if deadline.expired:
+                raise KafkaFailure(
+                    f"an open transaction in {self.topic} has hidden what follows it for "
+                    f"{SECONDS_TO_SETTLE:.0f} s",
+                    hint="it ends by itself after its timeout; then run this again",
+                )
+            # It waits for a whole batch or for all of this time, though the end was reached.
+            self._take(consumer.consume(_BATCH, timeout=deadline.remaining(at_most=0.02)))
+            if self._place.offset > stuck_at:
+                stuck_at, patience = self._place.offset, Deadline(SECONDS_TO_COMMIT)
+            elif patience.expired:
+                self._settle(stuck_at)
+                patience = Deadline(SECONDS_TO_COMMIT)
+
+    def _settle(self, offset: int) -> None:
+        """End the transaction whose entry stands there: the first that is not settled."""
+        writer = self._writer_at(offset)
+        if writer is None:
+            return
+        own = {"transactional.id": writer, "transaction.timeout.ms": 60_000}
+        producer = Producer(self._settings | own | self._quiet())
+        producer.init_transactions(SECONDS_TO_ANSWER)
+
+    def _writer_at(self, offset: int) -> str | None:
+        consumer = self._consumer("read_uncommitted")
+        try:
+            consumer.assign([TopicPartition(self.topic, self.partition, offset)])
+            for message in consumer.consume(1, timeout=ANSWER_SECONDS):
+                if message.error() is None and message.offset() == offset:
+                    writer = dict(message.headers() or ()).get(WRITER_HEADER)
+                    return None if writer is None else writer.decode()
+            return None
         finally:
             consumer.close()
 
@@ -141,8 +174,10 @@ class Ledger:
             "isolation.level": isolation,
             "fetch.wait.max.ms": 50,
         }
-        quiet = {} if "logger" in self._settings else {"log_level": 0}
-        return Consumer(self._settings | own | quiet)
+        return Consumer(self._settings | own | self._quiet())
+
+    def _quiet(self) -> dict[str, Any]:
+        return {} if "logger" in self._settings else {"log_level": 0}
 
     def _take(self, messages: Iterable[Any]) -> None:
         for message in messages:

@@ -14,7 +14,7 @@ from headrace.clients.failures import translate
 from headrace.errors import BadInput
 from headrace.spark.batches import Batch, add_digests
 from headrace.spark.collector import collector_paused
-from headrace.spark.ledger import LEDGER_TOPIC, Entry, Ledger, entry_key
+from headrace.spark.ledger import LEDGER_TOPIC, WRITER_HEADER, Entry, Ledger, entry_key
 
 PART_BYTES = 256 << 20
 PART_SECONDS = 120.0
@@ -71,7 +71,7 @@ def write_piece(
     try:
         ledger = target.ledger()
         ledger.catch_up()
-        writing = _Writing(target, producer, ledger, piece, ledger.entries.get(piece), forget)
+        writing = _Writing(target, producer, transactional_id, ledger, piece, forget)
         with collector_paused():
             return writing.run(iter(batches))
     except KafkaException as error:
@@ -104,13 +104,14 @@ class _Writing:
         self,
         target: Target,
         producer: Producer,
+        writer: str,
         ledger: Ledger,
         piece: str,
-        known: Entry | None,
         forget: str | None,
     ) -> None:
         self._target, self._producer, self._ledger = target, producer, ledger
-        self._piece, self._known, self._forget = piece, known, forget
+        self._piece, self._known, self._forget = piece, ledger.entries.get(piece), forget
+        self._headers = [(WRITER_HEADER, writer)]
         self._rows = 0
         self._digest = 0
         self._per_topic: Counter[str] = Counter()
@@ -217,7 +218,7 @@ class _Writing:
     def _produce_entry(self, place: tuple[str, int], key: bytes, value: bytes | None) -> None:
         self._producer.flush(SECONDS_TO_COMMIT)
         topic, partition = place
-        self._producer.produce(topic, value, key, partition)
+        self._producer.produce(topic, value, key, partition, headers=self._headers)
 
     def _commit(self) -> None:
         """Commit; when the outcome is unknown, fail: the next attempt settles it."""

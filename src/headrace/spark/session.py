@@ -113,6 +113,8 @@ def _settings(jars: list[Path], master: str) -> dict[str, str]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": cores,
+            # Delta takes 50 partitions to look at a table's log, which is small here.
+            "spark.databricks.delta.snapshotPartitions": cores,
             "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
         }
     return settings

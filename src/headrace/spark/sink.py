@@ -6,6 +6,7 @@
 Columns: key, value, headers, topic, partition, timestamp, piece, and `header:NAME` for a header
 that is null where a row has none; only value is needed. Options:
 `topic` for rows without one; `job`, the name under which a batch that failed is run again;
+`batch`, the number of this batch in a job of many: entries of older ones are forgotten;
 `pieces`, a JSON list with the name of each partition's piece, in place of column piece;
 `bootstrap` and `kafka.*` for the cluster, else the one that Headrace would take anyway;
 `limitTopic` and `limitShare`, the greatest share of a piece's rows that may go to a topic (of dead
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 OPTIONS = (
-    *("topic", "job", "pieces", "bootstrap", "profile"),
+    *("topic", "job", "pieces", "batch", "bootstrap", "profile"),
     *("partbytes", "partseconds", "limittopic", "limitshare"),
 )
 _OF_SPARK = ("checkpointlocation", "path", "queryname")
@@ -75,7 +76,7 @@ class KafkaSink(DataSource):
         if overwrite:
             raise BadInput("a topic cannot be overwritten", hint="write with .mode('append')")
         job = self.options.get("job") or f"batch-{uuid.uuid4()}"
-        return BatchWriter(self._plan(schema, job))
+        return BatchWriter(self._plan(schema, job), _batch(self.options))
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
@@ -170,12 +171,13 @@ class Place:
 class BatchWriter(DataSourceArrowWriter):
     """Writes a batch."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, plan: Plan, batch: int | None) -> None:
+        self._plan, self._batch = plan, batch
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> PiecesDone:
         context = TaskContext.get()
-        return self._plan.write(iterator, Place(context.partitionId() if context else 0))
+        partition = context.partitionId() if context else 0
+        return self._plan.write(iterator, Place(partition, batch=self._batch))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -208,6 +210,17 @@ def _connection(options: Mapping[str, str]) -> Connection:
     if bootstrap := options.get("bootstrap"):
         return Connection(bootstrap)
     return resolve(options.get("profile"), os.environ)
+
+
+def _batch(options: Mapping[str, str]) -> int | None:
+    given = options.get("batch")
+    if given is None:
+        return None
+    if not given.isdecimal():
+        raise ConfigError(f"option 'batch' is {given!r}", hint="give a whole number")
+    if options.get("job") is None:
+        raise ConfigError("option 'batch' without option 'job'", hint="name the job")
+    return int(given)
 
 
 def _pieces(options: Mapping[str, str], in_pieces: bool) -> list[str]:

@@ -81,7 +81,9 @@ class ProcessCrew(Crew):
             initargs=(self._job,),
         )
         self._pool, self._ready = pool, False
-        pool.submit(_run_chunk, []).add_done_callback(partial(self._tried, pool))
+        # A process starts when something is submitted and none is idle: so all start now.
+        first, *_others = [pool.submit(_run_chunk, []) for _ in range(self._concurrency)]
+        first.add_done_callback(partial(self._tried, pool))
         return pool
 
     def _tried(self, pool: ProcessPoolExecutor, future: "Future[Any]") -> None:

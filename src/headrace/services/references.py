@@ -1,0 +1,60 @@
+"""Things in the user's own modules, named on the command line."""
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+from headrace.errors import BadInput, HeadraceError
+
+T = TypeVar("T")
+
+
+def load_named(reference: str, kind: type[T], *, what: str, example: str, make: str) -> T:
+    """What `MODULE:NAME` names; the current folder is looked in first.
+
+    `what`, `example` and `make` say in a complaint what is asked for and how to come by it.
+    """
+    module_name, _, attribute = reference.partition(":")
+    if not module_name or not attribute:
+        raise BadInput(
+            f"{reference!r} names no {what}",
+            hint=f"give MODULE:{what.upper()}, for instance {example}",
+        )
+    module = _import(module_name)
+    found = getattr(module, attribute, None)
+    if isinstance(found, kind):
+        return found
+    others = [name for name, value in vars(module).items() if isinstance(value, kind)]
+    problem = f"has no {attribute}"
+    if found is not None:
+        problem = f"{attribute} is no headrace.{kind.__name__}"
+    raise BadInput(
+        f"{module_name}: {problem}",
+        hint=f"there is {module_name}:{others[0]}" if others else f"make one: {make}",
+    )
+
+
+def _import(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and name.startswith(error.name):
+            raise BadInput(
+                f"there is no module {name}",
+                hint=f"run it from the folder that holds {error.name.replace('.', '/')}.py",
+            ) from error
+        raise BadInput(
+            f"{name} cannot be imported: {error}", hint="install what it imports"
+        ) from error
+    except HeadraceError:  # an option in it is wrong: it says so itself
+        raise
+    except Exception as error:
+        raise BadInput(
+            f"{name} cannot be imported: {type(error).__name__}: {error}",
+            hint=f"see where: python -c 'import {name}'",
+        ) from error

@@ -1,0 +1,108 @@
+"""What happened to records: of one batch, and since the beginning. Plain values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from headrace.spark.pipelines.checkpoints import Offsets, Ranges
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Every record that came in is a row, a dead letter or a duplicate.
+
+    `late` and `unmet` count rows, by table and by expectation: they are among `rows_out`.
+    """
+
+    rows_in: int = 0
+    rows_out: int = 0
+    rows_dead: int = 0
+    duplicates: int = 0
+    late: Mapping[str, int] = field(default_factory=dict)
+    unmet: Mapping[str, int] = field(default_factory=dict)
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(
+            self.rows_in + other.rows_in,
+            self.rows_out + other.rows_out,
+            self.rows_dead + other.rows_dead,
+            self.duplicates + other.duplicates,
+            _added(self.late, other.late),
+            _added(self.unmet, other.unmet),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "late": dict(self.late), "unmet": dict(self.unmet)}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a pipeline stands: what its table of rows knows after a batch."""
+
+    counts: Counts = Counts()
+    ranges: Ranges = field(default_factory=dict)
+    newest: datetime | None = None
+    topic_id: str | None = None
+
+    def after(self, counts: Counts, ranges: Ranges, newest: datetime | None) -> "Standing":
+        """The standing after one more batch."""
+        times = [time for time in (self.newest, newest) if time is not None]
+        return replace(
+            self,
+            counts=self.counts + counts,
+            ranges=joined(self.ranges, ranges),
+            newest=max(times, default=None),
+        )
+
+    @property
+    def ends(self) -> Offsets:
+        """Where the next batch begins."""
+        return {
+            topic: {partition: end for partition, (_, end) in places.items()}
+            for topic, places in self.ranges.items()
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "counts": self.counts.to_json(),
+            "ranges": self.ranges,
+            "newest": None if self.newest is None else self.newest.isoformat(),
+            "topic_id": self.topic_id,
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Standing":
+        newest = document["newest"]
+        return cls(
+            Counts(**document["counts"]),
+            {
+                topic: {p: (begin, end) for p, (begin, end) in places.items()}
+                for topic, places in document["ranges"].items()
+            },
+            None if newest is None else datetime.fromisoformat(newest),
+            document["topic_id"],
+        )
+
+
+def joined(before: Ranges, after: Ranges) -> Ranges:
+    """From the beginning of one to the end of the other.
+
+    >>> joined({"clicks": {"0": (0, 5)}}, {"clicks": {"0": (5, 9), "1": (0, 2)}})
+    {'clicks': {'0': (0, 9), '1': (0, 2)}}
+    """
+    merged = {topic: dict(places) for topic, places in before.items()}
+    for topic, places in after.items():
+        known = merged.setdefault(topic, {})
+        for partition, (begin, end) in places.items():
+            known[partition] = (known.get(partition, (begin, end))[0], end)
+    return merged
+
+
+def in_utc(time: datetime | None) -> datetime | None:
+    """A time as PySpark gives it, which is without a zone and in this machine's."""
+    return None if time is None else time.astimezone(UTC)
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}

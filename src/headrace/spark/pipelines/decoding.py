@@ -1,0 +1,174 @@
+"""Records to typed rows, as Spark expressions: no row passes through Python.
+
+A bad record keeps its key and value and has a reason; a good one has its columns, and null there.
+"""
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StringType, StructField, StructType, _parse_datatype_string
+
+from headrace.spark.ingest.events import ROW_HEADER
+from headrace.spark.pipelines.definition import (
+    KAFKA_COLUMNS,
+    RESCUED,
+    ROW_ID,
+    TIME,
+    Derive,
+    Field,
+    Json,
+    Lookup,
+    Pipeline,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Column, DataFrame
+
+REASON = "reason"
+RAW = ("raw_key", "raw_value")
+SHOWN_CHARACTERS = 100
+_CORRUPT = "_corrupt"
+_PARSED, _TEXT, _UNKNOWN = "_parsed", "_text", "_unknown"
+
+
+def decode(
+    records: "DataFrame", pipeline: Pipeline, lookup: "Callable[[Lookup], DataFrame]"
+) -> "DataFrame":
+    """Rows with the pipeline's columns, a reason where a record is bad, and a column `unmet:N` for
+    each expectation that only warns or fails."""
+    value = pipeline.source.value
+    rows = _parsed(records, value)
+    rows = rows.select(
+        *(_typed(field) for field in value.fields),
+        _row_id().alias(ROW_ID),
+        *(F.col(name).alias(ours) for name, ours in zip(_KAFKA, KAFKA_COLUMNS, strict=True)),
+        _rescued(value).alias(RESCUED),
+        _problem(value).alias(REASON),
+        F.col("key").alias(RAW[0]),
+        F.col("value").alias(RAW[1]),
+    )
+    for step in pipeline.steps:
+        if isinstance(step, Derive):
+            rows = rows.withColumn(step.name, F.expr(step.expression))
+        else:
+            rows = rows.join(F.broadcast(lookup(step)), step.on, "left")
+    return _judged(rows, pipeline)
+
+
+_KAFKA = ("topic", "partition", "offset", "timestamp")
+
+
+def _parsed(records: "DataFrame", value: Json) -> "DataFrame":
+    text = F.col("value").cast("string")
+    known = F.array(*(F.lit(field.field) for field in value.fields))
+    return (
+        records.withColumn(_TEXT, text)
+        .withColumn(_PARSED, F.from_json(_TEXT, _schema(value), {_CORRUPT_OPTION: _CORRUPT}))
+        .withColumn(_UNKNOWN, F.array_except(F.json_object_keys(_TEXT), known))
+    )
+
+
+_CORRUPT_OPTION = "columnNameOfCorruptRecord"
+
+
+def _schema(value: Json) -> StructType:
+    fields = [
+        StructField(
+            field.field,
+            _parse_datatype_string("long" if field.type == TIME else field.type),
+        )
+        for field in value.fields
+    ]
+    return StructType([*fields, StructField(_CORRUPT, StringType())])
+
+
+def _raw(field: Field) -> "Column":
+    return F.col(_PARSED).getField(field.field)
+
+
+def _typed(field: Field) -> "Column":
+    found = _raw(field)
+    return (F.timestamp_millis(found) if field.type == TIME else found).alias(field.column)
+
+
+def _row_id() -> "Column":
+    """The id that the sender gave, most often as the only header; else where the record is."""
+    first = F.col("headers").getItem(0)
+    named = F.filter("headers", lambda header: header["key"] == ROW_HEADER)
+    place = F.concat_ws(":", "topic", F.col("partition").cast("string"), F.col("offset"))
+    return F.coalesce(
+        F.when(first["key"] == ROW_HEADER, first["value"])
+        .when(F.col("headers").isNotNull(), named.getItem(0)["value"])
+        .cast("string"),
+        place,
+    )
+
+
+def _rescued(value: Json) -> "Column":
+    """Fields that the definition does not know, as a JSON object."""
+    if value.drift == "freeze":
+        return F.lit(None).cast("string")
+    everything = F.from_json(_TEXT, "map<string,string>")
+    unknown = F.map_filter(everything, lambda name, _: F.array_contains(_UNKNOWN, name))
+    return F.when(F.size(_UNKNOWN) > 0, F.to_json(unknown))
+
+
+def _problem(value: Json) -> "Column":
+    """Why a record is bad, the first cause; null if it is good."""
+    text = F.trim(_TEXT)
+    is_object = text.startswith("{") & text.endswith("}")
+    causes = [
+        F.when(F.col("value").isNull(), F.lit("the value is null")),
+        F.when(~F.is_valid_utf8(_TEXT), F.lit("the value is not UTF-8")),
+        F.when(~is_object, F.lit("the value is no JSON object")),
+        F.when(_corrupt(), F.coalesce(*_wrong_fields(value), F.lit("the value is not JSON"))),
+        *(_missing(field) for field in value.fields if field.required),
+    ]
+    if value.drift == "freeze":
+        unknown = F.concat(F.lit("unknown fields: "), F.array_join(_UNKNOWN, ", "))
+        causes.append(F.when(F.size(_UNKNOWN) > 0, unknown))
+    return F.coalesce(*causes)
+
+
+def _corrupt() -> "Column":
+    return F.col(_PARSED).getField(_CORRUPT).isNotNull()
+
+
+def _wrong_fields(value: Json) -> "list[Column]":
+    """Fields that are there, but did not become what they should be."""
+    causes = []
+    for field in value.fields:
+        given = F.get_json_object(_TEXT, f"$['{field.field}']")
+        shown = F.substring(given, 1, SHOWN_CHARACTERS)
+        wrong = F.concat(F.lit(f"{field.field} is no {field.type}: "), shown)
+        causes.append(F.when(_raw(field).isNull() & given.isNotNull(), wrong))
+    return causes
+
+
+def _missing(field: Field) -> "Column":
+    return F.when(_raw(field).isNull(), F.lit(f"{field.field} is missing or null"))
+
+
+def unmet(number: int) -> str:
+    """The column that says whether a row does not meet the pipeline's expectation."""
+    return f"unmet:{number}"
+
+
+def _judged(rows: "DataFrame", pipeline: Pipeline) -> "DataFrame":
+    flags, causes = [], [F.col(REASON)]
+    for number, expectation in enumerate(pipeline.expectations):
+        broken = ~F.coalesce(F.expr(expectation.condition), F.lit(False))
+        if expectation.action == "drop":
+            causes.append(F.when(broken, F.lit(f"not as expected: {expectation.name}")))
+        else:
+            flags.append((F.col(REASON).isNull() & broken).alias(unmet(number)))
+    rows = rows.select("*", *flags).withColumn(REASON, F.coalesce(*causes))
+    # Only bad records need their bytes again.
+    return reduce(
+        lambda table, raw: table.withColumn(raw, F.when(F.col(REASON).isNotNull(), F.col(raw))),
+        RAW,
+        rows,
+    )

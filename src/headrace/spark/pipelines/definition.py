@@ -1,0 +1,387 @@
+"""What a pipeline is, as plain data: where records come from, what must hold, what they become.
+
+>>> from headrace.spark.pipelines import Count, Field, Json, Pipeline, Rows, Topic, Totals
+>>> clicks = Pipeline(
+...     "clicks",
+...     source=Topic("clicks", Json(Field("page", "string", required=True), Field("at", "time"))),
+...     rows=Rows("clicks"),
+...     time="at",
+...     derived=(Totals("pages", by={"page": "page"}, measures={"clicks": Count()}),),
+... )
+>>> [table.name for table in clicks.tables]
+['clicks', 'pages']
+
+Nothing here needs Spark or a cluster: a definition that is wrong is refused when it is made, and
+`headrace.spark.pipelines.runner` runs the others. Conditions and expressions are Spark SQL.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from headrace.errors import ConfigError
+
+# A time is a count of milliseconds since 1970 in JSON, and a timestamp in the table.
+TIME = "time"
+SIMPLE_TYPES = (
+    *("string", "long", "int", "double", "float", "boolean", "binary", "date", "timestamp"),
+    TIME,
+)
+_DECIMAL = re.compile(r"decimal\(\d{1,2},\d{1,2}\)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SPAN = re.compile(r"[1-9]\d* (second|minute|hour|day)s?")
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+
+# Columns that every table of rows has besides its own.
+ROW_ID = "row_id"
+KAFKA_COLUMNS = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_time")
+RESCUED = "rescued"
+RESERVED = (ROW_ID, *KAFKA_COLUMNS, RESCUED)
+DEAD_LETTERS = "dead_letters"
+
+Action = Literal["warn", "drop", "fail"]
+Drift = Literal["rescue", "freeze", "evolve"]
+
+
+def seconds(span: str) -> int:
+    """A span of time in seconds.
+
+    >>> seconds("30 minutes")
+    1800
+    """
+    if not _SPAN.fullmatch(span):
+        raise ConfigError(f"{span!r} is no span of time", hint="like '30 minutes' or '1 day'")
+    count, unit = span.split(" ")
+    return int(count) * _SECONDS[unit.rstrip("s")]
+
+
+# --- where records come from ---
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of the value; `name` is its column, else the field's own name."""
+
+    field: str
+    type: str = "string"
+    name: str = ""
+    required: bool = False
+
+    def __post_init__(self) -> None:
+        if self.type not in SIMPLE_TYPES and not _DECIMAL.fullmatch(self.type):
+            raise ConfigError(
+                f"field {self.field!r} has type {self.type!r}",
+                hint=f"types are {', '.join(SIMPLE_TYPES)} and decimal(P,S)",
+            )
+        _check_name("field", self.column)
+        if self.column in RESERVED:
+            raise ConfigError(
+                f"a field is called {self.column!r}, as one of Headrace's own columns",
+                hint="give it another name: Field(..., name='...')",
+            )
+
+    @property
+    def column(self) -> str:
+        return self.name or self.field
+
+
+@dataclass(frozen=True, init=False)
+class Json:
+    """Values are JSON objects with these fields.
+
+    `drift` says what becomes of other fields: `rescue` keeps them as JSON in column `rescued`,
+    `freeze` makes the record a dead letter, `evolve` gives each a column of its own, as text.
+    """
+
+    fields: tuple[Field, ...]
+    drift: Drift
+
+    def __init__(self, *fields: Field, drift: Drift = "rescue") -> None:
+        object.__setattr__(self, "fields", fields)
+        object.__setattr__(self, "drift", drift)
+        _check_fields(fields)
+        if drift not in get_args(Drift):
+            raise ConfigError(f"drift is {drift!r}", hint=f"one of {', '.join(get_args(Drift))}")
+
+
+@dataclass(frozen=True)
+class Topic:
+    """Records of a topic, and what their values are."""
+
+    name: str
+    value: Json
+
+
+# --- what must hold ---
+
+
+@dataclass(frozen=True)
+class Expect:
+    """A condition that each row must meet; one that is null is not met.
+
+    `drop` makes the record a dead letter, `warn` only counts it, `fail` stops the pipeline before
+    anything of the batch is written.
+    """
+
+    name: str
+    condition: str
+    action: Action = "drop"
+
+    def __post_init__(self) -> None:
+        if self.action not in get_args(Action):
+            raise ConfigError(
+                f"expectation {self.name!r} has action {self.action!r}",
+                hint=f"one of {', '.join(get_args(Action))}",
+            )
+
+
+# --- what becomes of rows on their way ---
+
+
+@dataclass(frozen=True)
+class Derive:
+    """A column computed from others."""
+
+    name: str
+    expression: str
+
+    def __post_init__(self) -> None:
+        _check_name("derived column", self.name)
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Columns of a small table, by key; rows without a match have nulls there.
+
+    `path` is a file or folder that Spark reads as `format`; it is read anew after `refresh`.
+    """
+
+    path: str
+    on: str
+    columns: tuple[str, ...]
+    format: Literal["csv", "json", "parquet", "delta"] = "csv"
+    refresh: str = "10 minutes"
+
+    def __post_init__(self) -> None:
+        seconds(self.refresh)
+        for name in (self.on, *self.columns):
+            _check_name("lookup column", name)
+
+
+Step = Derive | Lookup
+
+# --- what they become ---
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many rows; with `where`, those that meet it."""
+
+    where: str | None = None
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The sum of an expression, exact: a decimal, or a whole number."""
+
+    expression: str
+    where: str | None = None
+    type: str = "decimal(18,2)"
+
+
+@dataclass(frozen=True)
+class Least:
+    """The least value of an expression."""
+
+    expression: str
+
+
+@dataclass(frozen=True)
+class Greatest:
+    """The greatest value of an expression."""
+
+    expression: str
+
+
+Measure = Count | Sum | Least | Greatest
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Every row once: typed, without duplicates. `columns` picks some; else all are kept."""
+
+    name: str
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of time: `length` long, a new one each `every` (else one after the other)."""
+
+    length: str
+    every: str | None = None
+
+    def __post_init__(self) -> None:
+        if seconds(self.length) < seconds(self.every or self.length):
+            raise ConfigError(
+                f"windows of {self.length} every {self.every} leave gaps",
+                hint="a window must not be shorter than the step to the next",
+            )
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Measures by key; each batch adds to them.
+
+    With `windows`, also by window of time (columns window_start and window_end). With `late`, rows
+    that are older than the newest one of earlier batches by more than this are not added: they are
+    kept in table `NAME_late`, and counted.
+    """
+
+    name: str
+    by: Mapping[str, str]
+    measures: Mapping[str, Measure]
+    where: str | None = None
+    windows: Windows | None = None
+    late: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.by and self.windows is None:
+            raise ConfigError(f"totals {self.name!r} are by nothing", hint="by={'brand': 'brand'}")
+        _check_measures(self.name, self.measures)
+        if self.late is not None:
+            seconds(self.late)
+
+    @property
+    def late_name(self) -> str:
+        return f"{self.name}_late"
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Rows with the same key, until nothing came for `gap`: begin, end and measures of each.
+
+    A row between two sessions that is near enough to both makes one of them.
+    """
+
+    name: str
+    key: str
+    gap: str
+    measures: Mapping[str, Measure] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        seconds(self.gap)
+        _check_measures(self.name, self.measures)
+
+
+@dataclass(frozen=True)
+class Latest:
+    """The newest row for each key, by time, then partition and offset."""
+
+    name: str
+    key: str
+    columns: tuple[str, ...] = ()
+
+
+Derived = Totals | Sessions | Latest
+Table = Rows | Derived
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """From a topic to tables. `rows` is written last in each batch: with it, the batch counts."""
+
+    name: str
+    source: Topic
+    rows: Rows
+    time: str | None = None
+    steps: tuple[Step, ...] = ()
+    expectations: tuple[Expect, ...] = ()
+    derived: tuple[Derived, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_name("pipeline", self.name)
+        self._check_tables()
+        self._check_columns()
+        names = [expectation.name for expectation in self.expectations]
+        _refuse_twins(f"pipeline {self.name!r} has two expectations", names)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        return (self.rows, *self.derived)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that expressions may name, Headrace's own among them."""
+        own = [field.column for field in self.source.value.fields]
+        for step in self.steps:
+            own += [step.name] if isinstance(step, Derive) else step.columns
+        return (*own, *RESERVED)
+
+    def _check_tables(self) -> None:
+        names = [DEAD_LETTERS]
+        for table in self.tables:
+            _check_name("table", table.name)
+            names.append(table.name)
+            if isinstance(table, Totals) and table.late:
+                names.append(table.late_name)
+        _refuse_twins(f"pipeline {self.name!r} has two tables", names)
+        for table in self.derived:
+            timed = isinstance(table, Sessions | Latest) or table.windows or table.late
+            if timed and self.time is None:
+                raise ConfigError(
+                    f"table {table.name!r} goes by time, but pipeline {self.name!r} has none",
+                    hint="Pipeline(..., time='the column with the time')",
+                )
+
+    def _check_columns(self) -> None:
+        _refuse_twins(f"pipeline {self.name!r} has two columns", list(self.columns))
+        wanted = [("time", self.time)] if self.time else []
+        wanted += [(f"table {self.rows.name}", column) for column in self.rows.columns]
+        for table in self.derived:
+            if isinstance(table, Sessions | Latest):
+                wanted.append((f"table {table.name}", table.key))
+            if isinstance(table, Latest):
+                wanted += [(f"table {table.name}", column) for column in table.columns]
+        known: list[str] = [field.column for field in self.source.value.fields]
+        for step in self.steps:
+            if isinstance(step, Lookup):
+                wanted.append((f"lookup {step.path}", step.on))
+        for where, column in wanted:
+            if column not in self.columns:
+                raise ConfigError(
+                    f"pipeline {self.name!r}, {where}: there is no column {column!r}",
+                    hint=f"there are {', '.join([*known, *RESERVED])}",
+                )
+
+
+def _check_name(what: str, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"a {what} is named {name!r}", hint="letters, digits and _ only")
+
+
+def _check_fields(fields: tuple[Field, ...]) -> None:
+    if not fields:
+        raise ConfigError("a value without fields", hint="Json(Field('page'), ...)")
+    _refuse_twins("a value has two fields", [field.field for field in fields])
+
+
+def _check_measures(table: str, measures: Mapping[str, Measure]) -> None:
+    for name, measure in measures.items():
+        _check_name(f"measure of {table}", name)
+        if (
+            isinstance(measure, Sum)
+            and measure.type != "long"
+            and not _DECIMAL.fullmatch(measure.type)
+        ):
+            raise ConfigError(
+                f"measure {name!r} of {table} is a sum of type {measure.type!r}",
+                hint="decimal(P,S) or long: others are not exact when batches are added up",
+            )
+
+
+def _refuse_twins(what: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{what} called {name!r}", hint="give each its own name")

@@ -1,0 +1,220 @@
+"""Derived tables: what a batch adds to each, and how it is merged with what the table has.
+
+Measures are such that parts can be added up, in any order; so a batch is summed up first, and only
+sums meet the table.
+"""
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from headrace.spark.pipelines.definition import (
+    Count,
+    Derived,
+    Greatest,
+    Latest,
+    Least,
+    Measure,
+    Sessions,
+    Sum,
+    Totals,
+    seconds,
+)
+from headrace.spark.pipelines.lake import Commit, Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Span = tuple[datetime, datetime]
+WINDOW_COLUMNS = ("window_start", "window_end")
+_PLACE = ("kafka_partition", "kafka_offset")
+
+
+def write_derived(
+    table: Derived, rows: "DataFrame", time: str, span: Span | None, lake: Lake, commit: Commit
+) -> None:
+    """Merge a batch's rows into a table. `span` is from the oldest to the newest of them."""
+    if isinstance(table, Totals):
+        _write_totals(table, rows, time, lake, commit)
+    elif isinstance(table, Sessions):
+        _write_sessions(table, rows, time, span, lake, commit)
+    else:
+        _write_latest(table, rows, time, lake, commit)
+
+
+# --- measures ---
+
+
+def _measured(name: str, measure: Measure) -> "Column":
+    """A measure of some rows."""
+    if isinstance(measure, Count):
+        counted = F.lit(1) if measure.where is None else F.when(F.expr(measure.where), 1)
+        return F.count(counted).alias(name)
+    value = F.expr(measure.expression)
+    if isinstance(measure, Sum):
+        if measure.where is not None:
+            value = F.when(F.expr(measure.where), value)
+        return F.coalesce(F.sum(value), F.lit(0)).cast(measure.type).alias(name)
+    return (F.min(value) if isinstance(measure, Least) else F.max(value)).alias(name)
+
+
+def _combined(name: str, measure: Measure) -> "Column":
+    """A measure of the same measure of several parts."""
+    if isinstance(measure, Sum):
+        return F.sum(name).cast(measure.type).alias(name)
+    if isinstance(measure, Count):
+        return F.sum(name).alias(name)
+    return (F.min(name) if isinstance(measure, Least) else F.max(name)).alias(name)
+
+
+def _added(name: str, measure: Measure) -> str:
+    """The same in SQL, of a table's row `t` and a batch's row `s`."""
+    if isinstance(measure, Sum):
+        return f"t.`{name}` = cast(t.`{name}` + s.`{name}` as {measure.type})"
+    if isinstance(measure, Count):
+        return f"t.`{name}` = t.`{name}` + s.`{name}`"
+    function = "greatest" if isinstance(measure, Greatest) else "least"  # both pass over nulls
+    return f"t.`{name}` = {function}(t.`{name}`, s.`{name}`)"
+
+
+# --- totals ---
+
+
+def totals_of(table: Totals, rows: "DataFrame", time: str | None) -> "DataFrame":
+    """A table's totals of these rows alone."""
+    if table.where is not None:
+        rows = rows.where(table.where)
+    keys = [F.expr(expression).alias(name) for name, expression in table.by.items()]
+    if table.windows is not None and time is not None:
+        window = F.window(time, table.windows.length, table.windows.every or table.windows.length)
+        rows = rows.withColumn("_window", window)
+        keys += [F.col("_window.start").alias(WINDOW_COLUMNS[0])]
+        keys += [F.col("_window.end").alias(WINDOW_COLUMNS[1])]
+    measures = [_measured(name, measure) for name, measure in table.measures.items()]
+    return rows.groupBy(*keys).agg(*measures)
+
+
+def key_columns(table: Totals) -> list[str]:
+    return [*table.by, *(WINDOW_COLUMNS if table.windows else ())]
+
+
+def _write_totals(
+    table: Totals, rows: "DataFrame", time: str | None, lake: Lake, commit: Commit
+) -> None:
+    totals = totals_of(table, rows, time)
+    if not lake.has(table.name):
+        lake.append(table.name, totals, commit)
+        return
+    on = " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in key_columns(table))
+    changes = ", ".join(_added(name, measure) for name, measure in table.measures.items())
+    matched = f"WHEN MATCHED THEN UPDATE SET {changes} " if changes else ""
+    lake.merge(table.name, totals, on, f"{matched}WHEN NOT MATCHED THEN INSERT *", commit)
+
+
+# --- sessions ---
+
+
+def _write_sessions(
+    table: Sessions, rows: "DataFrame", time: str, span: Span | None, lake: Lake, commit: Commit
+) -> None:
+    rows = rows.where(F.col(table.key).isNotNull() & F.col(time).isNotNull())
+    ours = sessions_of(table, rows, time)
+    if not lake.has(table.name) or span is None:
+        lake.append(table.name, ours, commit)
+        return
+    ours = ours.persist()
+    try:
+        theirs = _touched(table, lake.read(table.name), ours, span)
+        merged = _joined(table, ours.unionByName(theirs))
+        swallowed = theirs.join(merged, [table.key, "begin"], "left_anti")
+        changes = merged.withColumn("gone", F.lit(False)).unionByName(
+            swallowed.withColumn("gone", F.lit(True))
+        )
+        columns = [table.key, "begin", "end", *table.measures]
+        update = ", ".join(f"t.`{name}` = s.`{name}`" for name in columns)
+        names, values = (", ".join(f"{p}`{name}`" for name in columns) for p in ("", "s."))
+        lake.merge(
+            table.name,
+            changes,
+            f"t.`{table.key}` = s.`{table.key}` AND t.begin = s.begin",
+            "WHEN MATCHED AND s.gone THEN DELETE "
+            f"WHEN MATCHED THEN UPDATE SET {update} "
+            f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT ({names}) VALUES ({values})",
+            commit,
+        )
+    finally:
+        ours.unpersist()
+
+
+def sessions_of(table: Sessions, rows: "DataFrame", time: str) -> "DataFrame":
+    """The sessions of these rows alone."""
+    before = F.lag(time).over(Window.partitionBy(table.key).orderBy(time))
+    number = _numbered(table, F.col(time), before, time)
+    measures = [_measured(name, measure) for name, measure in table.measures.items()]
+    return (
+        rows.withColumn("_session", number)
+        .groupBy(table.key, "_session")
+        .agg(F.min(time).alias("begin"), F.max(time).alias("end"), *measures)
+        .drop("_session")
+    )
+
+
+def _joined(table: Sessions, sessions: "DataFrame") -> "DataFrame":
+    """Sessions of which some overlap, or have no gap between them, made one."""
+    earlier = Window.partitionBy(table.key).orderBy("begin", "end")
+    before = F.max("end").over(earlier.rowsBetween(Window.unboundedPreceding, -1))
+    number = _numbered(table, F.col("begin"), before, "begin", "end")
+    measures = [_combined(name, measure) for name, measure in table.measures.items()]
+    return (
+        sessions.withColumn("_session", number)
+        .groupBy(table.key, "_session")
+        .agg(F.min("begin").alias("begin"), F.max("end").alias("end"), *measures)
+        .drop("_session")
+    )
+
+
+def _numbered(table: Sessions, begin: "Column", before: "Column", *order: str) -> "Column":
+    """A number that grows with each gap; `before` is when the last thing before `begin` was."""
+    gap = F.unix_micros(begin) - F.unix_micros(before) > seconds(table.gap) * 1_000_000
+    opens = F.when(before.isNull() | gap, 1).otherwise(0)
+    so_far = Window.partitionBy(table.key).orderBy(*order)
+    return F.sum(opens).over(so_far.rowsBetween(Window.unboundedPreceding, 0))
+
+
+def _touched(table: Sessions, sessions: "DataFrame", ours: "DataFrame", span: Span) -> "DataFrame":
+    """Sessions in the table that rows of this span can belong to, of the same keys."""
+    gap = timedelta(seconds=seconds(table.gap))
+    oldest, newest = span
+    near = (F.col("end") >= F.lit(oldest - gap)) & (F.col("begin") <= F.lit(newest + gap))
+    return sessions.where(near).join(ours.select(table.key).distinct(), table.key, "left_semi")
+
+
+# --- the latest ---
+
+
+def latest_of(table: Latest, rows: "DataFrame", time: str) -> "DataFrame":
+    """The newest of these rows for each key."""
+    kept = [name for name in table.columns if name not in (table.key, time, *_PLACE)]
+    found = F.struct(time, *_PLACE, *kept)
+    newest = F.max_by(found, F.struct(time, *_PLACE)).alias("_newest")
+    rows = rows.where(F.col(table.key).isNotNull() & F.col(time).isNotNull())
+    return rows.groupBy(table.key).agg(newest).select(table.key, "_newest.*")
+
+
+def _write_latest(table: Latest, rows: "DataFrame", time: str, lake: Lake, commit: Commit) -> None:
+    latest = latest_of(table, rows, time)
+    if not lake.has(table.name):
+        lake.append(table.name, latest, commit)
+        return
+    place = (time, *_PLACE)
+    ours, theirs = (", ".join(f"{row}.`{name}`" for name in place) for row in "st")
+    lake.merge(
+        table.name,
+        latest,
+        f"t.`{table.key}` = s.`{table.key}`",
+        f"WHEN MATCHED AND struct({ours}) > struct({theirs}) THEN UPDATE SET * "
+        "WHEN NOT MATCHED THEN INSERT *",
+        commit,
+    )

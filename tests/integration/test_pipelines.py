@@ -1,0 +1,351 @@
+"""Pipelines on Spark: tables equal what is worked out without Spark, whatever happens meanwhile."""
+
+import contextlib
+import random
+import secrets
+import shutil
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import orjson
+import pytest
+
+import headrace as hr
+from headrace import model
+from headrace.clients import Connection
+from headrace.errors import BadInput, HeadraceError
+from headrace.spark.pipelines import (
+    CLICKSTREAM,
+    Count,
+    Derive,
+    Expect,
+    Field,
+    Greatest,
+    Json,
+    Latest,
+    Least,
+    Lookup,
+    Pipeline,
+    Rows,
+    Sum,
+    Topic,
+    Totals,
+    Windows,
+)
+from headrace.spark.pipelines.lake import Lake
+from headrace.spark.pipelines.runner import StreamOptions, stream
+from support.ingest import records
+from support.lake import START, Event, assert_tables, infos, revenue, table, tuples
+
+KINDS = ("view", "view", "view", "cart", "remove_from_cart", "purchase")
+BRANDS = (None, "aqua", "shiseido")
+CATEGORIES = (None, "appliances.kitchen", "appliances.sewing", "furniture")
+
+
+def some_events(count, seed=0, minutes=600, start=START):
+    """Events in no order at all, of a few sessions with gaps in them."""
+    dice = random.Random(seed)
+    return [
+        Event(
+            row=f"{seed}:{number}",
+            time=start + timedelta(seconds=dice.randrange(minutes * 60)),
+            kind=dice.choice(KINDS),
+            category=dice.choice(CATEGORIES),
+            brand=dice.choice(BRANDS),
+            price=Decimal(dice.randrange(100_000)) / 100,
+            user=dice.randrange(10),
+            session=dice.choice((None, *(f"s{number}" for number in range(12)))),
+        )
+        for number in range(count)
+    ]
+
+
+@pytest.fixture
+def rig(kafka_cluster, make_topic, tmp_path, spark):
+    return Rig(kafka_cluster, make_topic(3), tmp_path / "lake")
+
+
+class Rig:
+    """A topic, a pipeline and its tables."""
+
+    def __init__(self, cluster, topic, lake: Path):
+        self.cluster, self.topic, self.lake = cluster, topic, lake
+        self.group = f"group-{secrets.token_hex(3)}"
+
+    def send(self, events, partition=None):
+        self.send_raw([(event.to_json(), event.row) for event in events], partition)
+
+    def send_raw(self, values, partition=None):
+        with hr.Producer(self.cluster.bootstrap) as producer:
+            for value, row in values:
+                headers = None if row is None else [("headrace-row", row)]
+                producer.send(self.topic, value, headers=headers, partition=partition)
+
+    def run(self, pipeline=CLICKSTREAM, **options):
+        wanted = StreamOptions(
+            pipeline, str(self.lake), topic=self.topic, group=self.group, **options
+        )
+        return stream(wanted, Connection(self.cluster.bootstrap))
+
+    def dead(self):
+        return {
+            (dict(r.headers)["headrace-partition"], dict(r.headers)["headrace-offset"]): (
+                r.value,
+                dict(r.headers)["headrace-reason"].decode(),
+            )
+            for r in records(self.cluster, f"{self.topic}.clickstream.dead")
+        }
+
+
+def test_four_tables_equal_the_reference_over_many_batches(rig, admin):
+    events = some_events(600)
+    rig.send(events[:400])
+    bad = [
+        (b"no JSON", "no JSON object"),
+        (b'{"eventTime": 1', "no JSON object"),
+        (b"\xff\xfe{}", "not UTF-8"),
+        (None, "the value is null"),
+        (b"[1]", "no JSON object"),
+        (orjson.dumps({"eventType": "view"}), "eventTime is missing or null"),
+        (swapped(events[0], "price", "dear"), "price is no decimal(12,2): dear"),
+        (swapped(events[0], "price", -1), "not as expected: a price that is not negative"),
+        (swapped(events[0], "eventType", "stare"), "not as expected: a known type of event"),
+    ]
+    rig.send_raw([(value, f"bad:{number}") for number, (value, _) in enumerate(bad)])
+    rig.send(events[300:])  # a hundred once more
+    first = rig.run(records_per_batch=250)
+    assert first.batches >= 3
+    assert (first.rows_in, first.rows_out) == (700 + len(bad), 600)
+    assert (first.rows_dead, first.duplicates) == (len(bad), 100)
+    assert_tables(rig.lake, events)
+
+    found = rig.dead()
+    assert sorted(value or b"" for value, _ in found.values()) == sorted(v or b"" for v, _ in bad)
+    for value, reason in bad:
+        assert reason in next(why for what, why in found.values() if what == value)
+    kept = table(rig.lake, "dead_letters")
+    assert {(r["kafka_partition"], r["kafka_offset"], r["value"], r["reason"]) for r in kept} == {
+        (int(p), int(o), value, reason) for (p, o), (value, reason) in found.items()
+    }
+
+    last = infos(rig.lake, "events")[-1]["so_far"]
+    places = [model.TopicPartition(rig.topic, number) for number in range(3)]
+    ends = {p.partition: o for p, o in admin.offsets(places, model.Latest()).items()}
+    assert {int(p): end for p, (_, end) in last["ranges"][rig.topic].items()} == ends
+    assert last["counts"]["rows_in"] == 700 + len(bad)
+    committed = {p.partition: o for p, o in admin.committed(rig.group).items()}
+    assert committed == ends
+
+    nothing = rig.run()
+    assert (nothing.batches, nothing.rows_in) == (0, 0)
+    more = some_events(100, seed=1)
+    rig.send(more)
+    assert rig.run().rows_out == 100
+    assert_tables(rig.lake, [*events, *more])
+
+
+def swapped(event, field, value):
+    return orjson.dumps(orjson.loads(event.to_json()) | {field: value})
+
+
+class Crash(Exception):
+    """What a test throws in the middle of a batch."""
+
+
+def test_a_batch_that_dies_after_any_of_its_writes_is_finished_by_the_next_run(rig, monkeypatch):
+    """Each attempt dies after one more table: the next finds it done and goes on."""
+    events = some_events(200)
+    rig.send(events)
+    rig.send(events[:20])
+    rig.send_raw([(b"bad", None)])
+    rig.run(records_per_batch=100)  # so that there are tables to be merged with
+    more = some_events(150, seed=2)
+    rig.send([*more, *events[:10], *more[:10]])
+    rig.send_raw([(b"worse", None)])
+
+    written = []
+    for name in ("append", "merge"):
+        original = getattr(Lake, name)
+
+        def write_and_die(self, table, *rest, original=original):
+            original(self, table, *rest)
+            written.append(table)
+            raise Crash(f"after {table}")
+
+        monkeypatch.setattr(Lake, name, write_and_die)
+    for _ in range(10):
+        before = len(written)
+        with contextlib.suppress(HeadraceError):
+            rig.run()
+        if len(written) == before:
+            break
+    assert written == ["dead_letters", "sessions", "funnel", "revenue", "events"]
+    assert_tables(rig.lake, [*events, *more])
+    assert sorted(value for value, _ in rig.dead().values()) == [b"bad", b"worse"]
+    assert len(table(rig.lake, "dead_letters")) == 2
+
+
+def test_a_checkpoint_that_lost_its_last_commit_or_all_of_itself(rig):
+    events = some_events(120)
+    rig.send(events[:60])
+    rig.run()
+    commits = rig.lake / "_checkpoints/clickstream/commits"
+    newest = max((p for p in commits.iterdir() if p.name.isdigit()), key=lambda p: int(p.name))
+    newest.unlink()
+    (commits / f".{newest.name}.crc").unlink(missing_ok=True)
+    again = rig.run()
+    assert (again.rows_in, again.rows_out) == (0, 0)
+    assert_tables(rig.lake, events[:60])
+    shutil.rmtree(rig.lake / "_checkpoints")
+    rig.send(events[60:])
+    assert rig.run().rows_in == 60  # it goes on where the table ends
+    assert_tables(rig.lake, events)
+
+
+def test_a_topic_that_grows_and_one_that_is_made_again(rig, admin):
+    events = some_events(90)
+    rig.send(events[:40])
+    rig.run()
+    admin.add_partitions(rig.topic, 5)
+    rig.send(events[40:60], partition=4)
+    assert rig.run().rows_in == 20
+    assert_tables(rig.lake, events[:60])
+    admin.delete_topic(rig.topic)
+    admin.create_topic(rig.topic, 5, 3)
+    rig.send(events)  # more than before in every partition: offsets alone do not tell
+    rig.send(events)
+    with pytest.raises(BadInput, match="was deleted and made again"):
+        rig.run()
+    assert_tables(rig.lake, events[:60])
+
+
+def test_late_rows_are_counted_and_kept_but_not_added(rig):
+    new = some_events(50, seed=3, start=START + timedelta(days=3))
+    old = some_events(50, seed=4)
+    edge = max(event.time for event in new) - timedelta(days=1)
+    just = [replace_time(new[0], "just", edge), replace_time(new[0], "late", edge - SECOND)]
+    rig.send(new)
+    rig.run()
+    rig.send([*old, *just])
+    rig.run()
+    late = [*old, just[1]]
+    assert {row["row_id"] for row in table(rig.lake, "revenue_late")} == {e.row for e in late}
+    assert tuples(rig.lake, "revenue") == revenue([*new, just[0]])
+    assert infos(rig.lake, "events")[-1]["late"] == {"revenue": len(late)}
+    assert len(table(rig.lake, "events")) == 102
+
+
+SECOND = timedelta(seconds=1)
+
+
+def replace_time(event, row, time):
+    return Event(row, time, "purchase", *list(vars(event).values())[3:])
+
+
+CLICKS = Topic("clicks", Json(Field("page", required=True), Field("n", "long")))
+
+
+def simple(drift="rescue", **more):
+    value = Json(*CLICKS.value.fields, drift=drift)
+    return Pipeline("clicks", source=Topic("clicks", value), rows=Rows("clicks"), **more)
+
+
+DRIFTED = (b'{"page": "a", "n": 1}', b'{"page": "b", "colour": "red", "N": 2, "x y": [1]}')
+
+
+@pytest.mark.parametrize(
+    ("drift", "rows"),
+    [
+        ("rescue", [("a", 1, None), ("b", None, '{"colour":"red","N":"2","x y":"[1]"}')]),
+        ("freeze", [("a", 1)]),
+    ],
+)
+def test_fields_that_nobody_declared(rig, drift, rows):
+    rig.send_raw([(value, None) for value in DRIFTED])
+    rig.run(simple(drift))
+    found = table(rig.lake, "clicks")
+    names = ("page", "n", "rescued") if drift == "rescue" else ("page", "n")
+    assert sorted(tuple(row[name] for name in names) for row in found) == rows
+    if drift == "freeze":
+        (dead,) = table(rig.lake, "dead_letters")
+        assert dead["reason"] == "unknown fields: colour, N, x y"
+
+
+def test_fields_that_nobody_declared_become_columns(rig):
+    pipeline = simple("evolve")
+    rig.send_raw([(DRIFTED[0], None)])
+    rig.run(pipeline)
+    rig.send_raw([(DRIFTED[1], None)])
+    rig.run(pipeline)
+    rig.send_raw([(b'{"page": "c", "size": 7}', None)])
+    rig.run(pipeline)
+    found = {row["page"]: row for row in table(rig.lake, "clicks")}
+    assert [found[page].get("colour") for page in "abc"] == [None, "red", None]
+    assert [found[page].get("size") for page in "abc"] == [None, None, "7"]
+    assert orjson.loads(found["b"]["rescued"]) == {"N": "2", "x y": "[1]"}
+
+
+def test_expectations_warn_and_fail(rig):
+    rig.send_raw([(b'{"page": "a", "n": %d}' % n, None) for n in (1, -1, -2)])
+    expectations = (Expect("n is positive", "n > 0", "warn"), Expect("small", "n < 9", "fail"))
+    pipeline = simple(expectations=expectations)
+    rig.run(pipeline)
+    assert infos(rig.lake, "clicks")[-1]["unmet"] == {"n is positive": 2}
+    assert len(table(rig.lake, "clicks")) == 3
+    rig.send_raw([(b'{"page": "a", "n": 9}', None)])
+    with pytest.raises(BadInput, match="1 rows do not meet 'small'"):
+        rig.run(pipeline)
+    assert len(table(rig.lake, "clicks")) == 3
+
+
+def test_lookups_windows_and_the_latest(rig, tmp_path):
+    titles = tmp_path / "titles.csv"
+    titles.write_text("page,title\na,Home\na,Again\nb,Shop\n")
+    pipeline = Pipeline(
+        "clicks",
+        source=Topic("clicks", Json(Field("page"), Field("at", "time"), Field("n", "long"))),
+        time="at",
+        steps=(Lookup(str(titles), "page", ("title",)), Derive("double", "n * 2")),
+        rows=Rows("clicks", ("page", "title", "double")),
+        derived=(
+            Totals(
+                "trend",
+                by={"page": "page"},
+                measures={
+                    "clicks": Count(),
+                    "sum": Sum("n", type="long"),
+                    "least": Least("n"),
+                    "most": Greatest("n"),
+                },
+                windows=Windows("10 minutes", "5 minutes"),
+            ),
+            Latest("last", key="page", columns=("n", "title")),
+        ),
+    )
+    minute = 60_000
+    for clicks in ([("a", 1, 5), ("b", 2, 7), ("c", 3, 1)], [("a", 0, 9), ("b", 6, 2)]):
+        rig.send_raw(
+            [
+                (orjson.dumps({"page": page, "at": at * minute, "n": n}), None)
+                for page, at, n in clicks
+            ],
+            partition=0,
+        )
+        rig.run(pipeline)
+    rows = table(rig.lake, "clicks")
+    assert sorted((r["page"], r["title"], r["double"]) for r in rows if r["page"] != "a") == [
+        *(("b", "Shop", 4), ("b", "Shop", 14), ("c", None, 2))
+    ]
+    assert len(rows) == 5  # a key that is twice in the lookup doubles nothing
+    last = {row["page"]: row["n"] for row in table(rig.lake, "last")}
+    assert last == {"a": 5, "b": 2, "c": 1}
+    trend = {
+        (row["page"], row["window_start"].timestamp() / 60): tuple(row.values())[3:]
+        for row in table(rig.lake, "trend")
+    }
+    assert trend[("a", -5.0)] == trend[("a", 0.0)] == (2, 14, 5, 9)
+    assert trend[("b", -5.0)] == (1, 7, 7, 7)
+    assert trend[("b", 0.0)] == (2, 9, 2, 7)
+    assert trend[("b", 5.0)] == (1, 2, 2, 2)
+    assert len(trend) == 7
