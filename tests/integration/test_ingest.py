@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import gzip
 import itertools
 import os
@@ -18,22 +17,25 @@ from datetime import UTC, datetime, timedelta
 import psutil
 import pytest
 
-from headrace.clients import Connection
 from headrace.errors import BadInput, TopicNotFound
 from headrace.model import Deadline
 from headrace.services.clickstream import rows
-from support.ingest import assert_exact, event, json_line, line_columns, lines, records, write_file
+from support.ingest import (
+    SMALL_CHUNK,
+    assert_exact,
+    event,
+    json_line,
+    line_columns,
+    lines,
+    records,
+    write_file,
+)
 
 pytest.importorskip("pyspark")
 
-from headrace.spark.ingest import files
-from headrace.spark.ingest.chunks import plan_chunks
-from headrace.spark.ingest.job import ingest
-from headrace.spark.ingest.options import IngestOptions
 from headrace.spark.ingest.rows import SHOWN_BYTES
 from headrace.spark.ingest.schema import CLICKSTREAM, find_schema
 
-SMALL = 64 << 10
 REASONS = {
     "too_few_columns": "has 7 columns, not 9",
     "too_many_columns": "has 10 columns, not 9",
@@ -45,31 +47,6 @@ REASONS = {
     "quoted_newline": "has a line end within quotes",
     "truncated": "has ",
 }
-
-
-@pytest.fixture
-def topic(make_topic, admin):
-    """A topic of three partitions, each on three brokers; its dead letters go with it."""
-    name = make_topic(3)
-    yield name
-    with contextlib.suppress(TopicNotFound):
-        admin.delete_topic(f"{name}.dead")
-
-
-@pytest.fixture
-def send(spark, kafka_cluster, topic):
-    """Ingest paths into the topic."""
-
-    def run(*paths, schema=CLICKSTREAM, **options):
-        wanted = IngestOptions(list(map(str, paths)), topic, schema, **options)
-        return ingest(wanted, Connection(kafka_cluster.bootstrap))
-
-    return run
-
-
-@pytest.fixture
-def small_chunks(monkeypatch):
-    monkeypatch.setattr(files, "plan_chunks", functools.partial(plan_chunks, size=SMALL))
 
 
 # --- what arrives ---
@@ -277,7 +254,7 @@ import functools, sys
 from headrace.cli.main import run
 from headrace.spark.ingest import chunks, files
 
-files.plan_chunks = functools.partial(chunks.plan_chunks, size={SMALL})
+files.plan_chunks = functools.partial(chunks.plan_chunks, size={SMALL_CHUNK})
 sys.exit(run(["ingest", *sys.argv[1:]]))
 """
 

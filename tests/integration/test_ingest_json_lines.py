@@ -1,7 +1,5 @@
 """`ingest` of JSON lines on a real cluster: each line once, as an event or as a dead letter."""
 
-import contextlib
-import functools
 import gzip
 import json
 import re
@@ -9,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headrace.clients import Connection
-from headrace.errors import BadInput, TopicNotFound
+from headrace.errors import BadInput
 from support.ingest import (
     assert_exact,
     dead_letters,
@@ -23,39 +20,8 @@ from support.ingest import (
 
 pytest.importorskip("pyspark")
 
-from headrace.spark.ingest import files
-from headrace.spark.ingest.chunks import plan_chunks
-from headrace.spark.ingest.job import ingest
-from headrace.spark.ingest.options import IngestOptions
 from headrace.spark.ingest.rows import MAX_ROW_BYTES, SHOWN_BYTES, TAKEN_BEFORE
-from headrace.spark.ingest.schema import CLICKSTREAM, Column, RowSchema
-
-SMALL = 64 << 10
-
-
-@pytest.fixture
-def topic(make_topic, admin):
-    """A topic of three partitions; its dead letters go with it."""
-    name = make_topic(3)
-    yield name
-    with contextlib.suppress(TopicNotFound):
-        admin.delete_topic(f"{name}.dead")
-
-
-@pytest.fixture
-def send(spark, kafka_cluster, topic):
-    """Ingest paths into the topic."""
-
-    def run(*paths, schema=CLICKSTREAM, **options):
-        wanted = IngestOptions(list(map(str, paths)), topic, schema, **options)
-        return ingest(wanted, Connection(kafka_cluster.bootstrap))
-
-    return run
-
-
-@pytest.fixture
-def small_chunks(monkeypatch):
-    monkeypatch.setattr(files, "plan_chunks", functools.partial(plan_chunks, size=SMALL))
+from headrace.spark.ingest.schema import Column, RowSchema
 
 
 def write_lines(path, some_lines):

@@ -11,6 +11,7 @@ from typing import Any
 import headrace as hr
 from headrace.services.clickstream import HEADER, rows
 
+SMALL_CHUNK = 64 << 10  # bytes; the `small_chunks` of tests
 _NUMBERS = {"product_id": int, "category_id": int, "price": float, "user_id": int}
 
 

@@ -34,6 +34,12 @@ def draw_lots(things, seed, part):
     return things[:count], things[count:]
 
 
+def finish(assignment, offsets, keys):
+    """Both halves of it; returns the records that may run next."""
+    assignment.mark(offsets)
+    return assignment.release(keys)
+
+
 class World(RuleBasedStateMachine):
     """One partition, one group, one consumer at a time; records are (offset, key)."""
 
@@ -133,7 +139,7 @@ class World(RuleBasedStateMachine):
         offsets = [offset for turn in turns for offset, _ in turn]
         self.done.update(offsets)
         self.handled.update(offsets)
-        self.hand_out(self.assignment.finished(offsets, [turn[0][1] for turn in turns]))
+        self.hand_out(finish(self.assignment, offsets, [turn[0][1] for turn in turns]))
 
     def commit(self, seed, part):
         """A failed record is one that never completes: no commit passes it, or says it is done."""
@@ -161,13 +167,13 @@ class World(RuleBasedStateMachine):
         self.assign()
 
     def late(self, seed, part):
-        """Handlers of earlier assignments come to their end; only the count knows."""
+        """Handlers of earlier assignments come to their end; nobody knows."""
         before = self.facts()
         for ended, running in self.gone:
             offsets = [offset for turn in running for offset, _ in turn]
-            assert not ended.finished(offsets, [turn[0][1] for turn in running])
-            assert ended.late == len(offsets)
-            assert ended.tracker.unfinished >= len(offsets)
+            unfinished = ended.tracker.unfinished
+            assert not finish(ended, offsets, [turn[0][1] for turn in running])
+            assert ended.tracker.unfinished == unfinished >= len(offsets)
         self.gone = []
         assert self.facts() == before
 
@@ -227,18 +233,18 @@ def test_after_stop_what_runs_still_counts_and_nothing_starts():
     assignment = Assignment(1, "key", 0)
     assert assignment.poll([0, 1, 2], "aab", "xyz") == ["x", "z"]
     assignment.stop()
-    assert not assignment.finished([0], "a")
+    assert not finish(assignment, [0], "a")
     assert not assignment.poll([3], "c", "w")
     assert assignment.commit() == (1, "")
     assert assignment.shards.queued == 0
 
 
-def test_after_revoke_completions_are_late_and_there_is_nothing_to_commit():
+def test_after_revoke_completions_change_nothing_and_there_is_nothing_to_commit():
     assignment = Assignment(7, "none", 0)
     assignment.poll([0, 1], "ab", "xy")
     assignment.revoke()
-    assert not assignment.finished([0, 1], "ab")
-    assert (assignment.late, assignment.tracker.finished) == (2, 0)
+    assert not finish(assignment, [0, 1], "ab")
+    assert (assignment.tracker.unfinished, assignment.tracker.finished) == (2, 0)
     with pytest.raises(ValueError, match="assignment 7 is revoked"):
         assignment.commit()
 
@@ -247,6 +253,6 @@ def test_metadata_beyond_the_limit_of_this_assignment_raise():
     assignment = Assignment(1, "none", 0, limit=24)
     offsets = range(0, 1 << 40, 1 << 35)
     assignment.poll(offsets, offsets, offsets)
-    assignment.finished(offsets[1::2], offsets[1::2])
+    assignment.mark(offsets[1::2])
     with pytest.raises(OverflowError, match="24 bytes"):
         assignment.commit()

@@ -17,7 +17,7 @@ ORDERS = ("key", "partition", "none")
 def test_by_key_the_first_of_each_key_is_ready():
     shards = Shards("key")
     assert shards.add("aabac", [1, 2, 3, 4, 5]) == [1, 3, 5]
-    assert (shards.queued, shards.running, shards.shards) == (2, 3, 3)
+    assert (shards.queued, shards.running) == (2, 3)
     assert shards.add("ad", [6, 7]) == [7]
     assert [shards.finish("a") for _ in range(4)] == [2, 4, 6, None]
     assert shards.add("a", [8]) == [8]
@@ -27,7 +27,7 @@ def test_by_partition_one_is_ready_at_a_time():
     shards = Shards("partition")
     assert shards.add([None, "b"], [1, 2]) == [1]
     assert shards.add(["c"], [3]) == []
-    assert (shards.queued, shards.running, shards.shards) == (2, 1, 1)
+    assert (shards.queued, shards.running) == (2, 1)
     assert [shards.finish(key) for key in (None, "b", "c")] == [2, 3, None]
     assert shards.running == 0
 
@@ -35,7 +35,7 @@ def test_by_partition_one_is_ready_at_a_time():
 def test_without_order_all_are_ready():
     shards = Shards("none")
     assert shards.add("aab", [1, 2, 3]) == [1, 2, 3]
-    assert (shards.queued, shards.running, shards.shards) == (0, 3, 0)
+    assert (shards.queued, shards.running) == (0, 3)
     assert shards.finish_many("aa") == []
     assert shards.running == 1
 
@@ -43,7 +43,7 @@ def test_without_order_all_are_ready():
 def test_records_without_a_key_do_not_wait_for_each_other():
     shards = Shards("key")
     assert shards.add([None, None, ""], [1, 2, 3]) == [1, 2, 3]
-    assert (shards.running, shards.shards) == (3, 1)
+    assert shards.running == 3
     assert shards.finish(None) is None
     assert shards.running == 2
 
@@ -90,7 +90,7 @@ def test_after_clear_nothing_is_known(order):
     shards = Shards(order)
     shards.add(["a", "a", None, None], [1, 2, 3, 4])
     shards.clear()
-    assert (shards.queued, shards.running, shards.shards) == (0, 0, 0)
+    assert (shards.queued, shards.running) == (0, 0)
     assert shards.add(["a"], [5]) == [5]
 
 
@@ -101,7 +101,7 @@ def test_keys_that_were_seen_are_not_remembered():
         ready = shards.add(keys, keys)
         while ready:
             ready = shards.finish_many(ready)
-    assert shards.shards == len(shards._queues) == shards.queued == 0
+    assert len(shards._queues) == shards.running == shards.queued == 0
 
 
 @given(st.sampled_from(ORDERS), st.lists(st.lists(KEYS, max_size=8), max_size=12), st.integers(0))

@@ -9,6 +9,8 @@ Each record's beginning and end stand in a ledger, a file: what a killed process
             process.kill()
         with member.app().running():
             ...
+
+And what keeps them busy: a `Load`, which sends on a thread of its own while others look on.
 """
 
 import logging
@@ -24,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from headrace.clients import Connection, Reader
+from headrace.clients import Connection, Producer, Reader
 from headrace.labs.scenes.read_offsets import (
     OFFSETS_TOPIC,
     Commit,
@@ -188,6 +190,40 @@ def _end_with_parent() -> None:
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Load:
+    """Calls `send` with 0, 1, 2, ... at a steady pace, on a thread of its own, for a `with` block.
+
+    `pace` is in calls a second and may change meanwhile; what came too late is made up for.
+    """
+
+    def __init__(self, send: Callable[[int], object], pace: float) -> None:
+        self.sent = 0
+        self.pace = pace
+        self._send = send
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="load")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        due = time.perf_counter()
+        while not self._stop.wait(max(0.0, due - time.perf_counter())):
+            self._send(self.sent)
+            self.sent += 1
+            due += 1 / self.pace
+
+
+def by_turns(producer: Producer, topic: str, partitions: int) -> Callable[[int], object]:
+    """For a `Load`: sends each number as a record, to the partitions by turns."""
+    return lambda number: producer.send(topic, str(number), partition=number % partitions)
 
 
 def commits_of(stage: Stage, group: str) -> list[Commit]:

@@ -6,11 +6,11 @@ comes back, and they are 3 again. A partition with one copy only is gone until i
 """
 
 import threading
-import time
 from dataclasses import dataclass, field
 
 from headrace.clients import Connection, Delivery, Producer, Reader
 from headrace.errors import HeadraceError
+from headrace.labs.consuming import Load
 from headrace.labs.stage import Stage, counts
 
 BROKERS = 3
@@ -20,31 +20,18 @@ RECORDS_PER_SECOND = 200
 
 @dataclass
 class Writer:
-    """Writes numbered records at a steady rate until told to stop; remembers what was promised."""
+    """Writes numbered records; remembers what was promised."""
 
     connection: Connection
     topic: str
     acknowledged: list[int] = field(default_factory=list)
     failed: int = 0
-    sent: int = 0
 
     def __post_init__(self) -> None:
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="writer")
-        self._thread.start()
+        self.producer = Producer(self.connection, {"delivery.timeout.ms": 60_000})
 
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _work(self) -> None:
-        producer = Producer(self.connection, {"delivery.timeout.ms": 60_000})
-        while not self._stop.is_set():
-            number = self.sent
-            producer.send(self.topic, str(number), on_delivery=self._settled)
-            self.sent += 1
-            time.sleep(1 / RECORDS_PER_SECOND)
-        producer.flush()
+    def send(self, number: int) -> None:
+        self.producer.send(self.topic, str(number), on_delivery=self._settled)
 
     def _settled(self, delivery: Delivery) -> None:
         if delivery.failed:
@@ -83,19 +70,19 @@ def run(stage: Stage) -> None:
     writer = Writer(stage.connection, topic)
     follower = Follower(stage.connection, topic)
     try:
-        stage.wait_until(lambda: len(follower.numbers) > 100, "writer and reader have begun")
-        old_leader, timeline = _kill_and_return(stage, topic, writer, follower)
-        writer.stop()
+        with Load(writer.send, RECORDS_PER_SECOND) as load:
+            stage.wait_until(lambda: len(follower.numbers) > 100, "writer and reader have begun")
+            old_leader, timeline = _kill_and_return(stage, topic, writer, follower)
+        writer.producer.flush()
         numbers = [int(r.value or b"-1") for r in stage.records(topic)]
         stage.wait_until(lambda: len(follower.numbers) >= len(numbers), "the reader is done")
     finally:
-        writer.stop()
         follower.stop()
     distinct, repeats = counts(numbers)
     lost = set(writer.acknowledged) - distinct
 
     stage.fact("timeline", timeline)
-    stage.fact("sent", writer.sent)
+    stage.fact("sent", load.sent)
     stage.fact("acknowledged", len(writer.acknowledged))
     stage.fact("read", len(numbers))
     stage.fact("lost", len(lost))

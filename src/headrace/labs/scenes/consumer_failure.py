@@ -7,14 +7,13 @@ members wrote down: none is missing, and only what the dead one had not committe
 """
 
 import contextlib
-import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.clients import Connection, Producer
-from headrace.labs.consuming import Entry, Ledger, Member, MemberProcess
+from headrace.clients import Producer
+from headrace.labs.consuming import Entry, Ledger, Load, Member, MemberProcess, by_turns
 from headrace.labs.stage import Stage
 
 PARTITIONS = 6
@@ -26,31 +25,6 @@ AT_FIRST = 300  # records handled before the kill
 AFTERWARDS = 300  # and after the partitions have moved
 
 Shares = Mapping[str, list[int]]
-
-
-class Load:
-    """Sends numbers at a steady rate, to the partitions by turns."""
-
-    def __init__(self, connection: Connection, topic: str) -> None:
-        self.sent = 0
-        self._connection = connection
-        self._topic = topic
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="load")
-
-    def __enter__(self) -> "Load":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _work(self) -> None:
-        with Producer(self._connection) as producer:
-            while not self._stop.wait(1 / RECORDS_PER_SECOND):
-                producer.send(self._topic, str(self.sent), partition=self.sent % PARTITIONS)
-                self.sent += 1
 
 
 @dataclass(frozen=True)
@@ -77,7 +51,10 @@ def run(stage: Stage) -> None:
             for name in NAMES
         }
         stage.wait_until(lambda: is_settled(stage, group, len(NAMES)), "three members share")
-        with Load(stage.connection, topic) as load:
+        with (
+            Producer(stage.connection) as producer,
+            Load(by_turns(producer, topic, PARTITIONS), RECORDS_PER_SECOND) as load,
+        ):
             death = strike(stage, group, ledger, processes[VICTIM])
             goal = load.sent + AFTERWARDS
             stage.wait_until(lambda: load.sent >= goal, "work goes on")

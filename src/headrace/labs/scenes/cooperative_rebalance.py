@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from headrace.clients import Connection, Producer
+from headrace.clients import Producer
 from headrace.config.consumer_settings import Assignor
+from headrace.labs.consuming import Load, by_turns
 from headrace.labs.stage import Stage
 from headrace.model import Record, TopicPartition
 from headrace.parallel import App, RebalanceListener
@@ -34,31 +35,6 @@ STEADY_SECONDS = 2.0
 HEARTBEAT_MS = 3_000
 
 Shares = list[list[int]]
-
-
-class Load:
-    """Sends numbers to the partitions by turns, at a steady rate, until it is told to stop."""
-
-    def __init__(self, connection: Connection, topic: str) -> None:
-        self.sent = 0
-        self._connection = connection
-        self._topic = topic
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="load")
-
-    def __enter__(self) -> "Load":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _work(self) -> None:
-        with Producer(self._connection) as producer:
-            while not self._stop.wait(1 / RECORDS_PER_SECOND):
-                producer.send(self._topic, str(self.sent), partition=self.sent % PARTITIONS)
-                self.sent += 1
 
 
 @dataclass
@@ -174,7 +150,10 @@ def run(stage: Stage) -> None:
     cooperative, eager = Team(stage, topic, "cooperative-sticky"), Team(stage, topic, "range")
     teams = (cooperative, eager)
     with contextlib.ExitStack() as members:
-        with Load(stage.connection, topic) as load:
+        with (
+            Producer(stage.connection) as producer,
+            Load(by_turns(producer, topic, PARTITIONS), RECORDS_PER_SECOND) as load,
+        ):
             for team in teams * MEMBERS:
                 members.enter_context(team.member())
             wait_until_settled(stage, *teams)

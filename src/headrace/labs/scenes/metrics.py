@@ -13,7 +13,7 @@ steady pace it consumes what is sent. And records that come one by one come in a
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -21,6 +21,7 @@ import orjson
 
 from headrace.clients import Producer
 from headrace.clients.statistics import ProducerCounters
+from headrace.labs.consuming import Load
 from headrace.labs.segments import Batch, bytes_on_disk, stored_batches
 from headrace.labs.stage import Stage
 from headrace.labs.story import events
@@ -65,38 +66,20 @@ class Sample:
         }
 
 
-class Load:
-    """Sends events of a shop at a steady pace until it is told to stop."""
-
-    def __init__(self, producer: Producer, topic: str) -> None:
-        self.pace = PACES["slow"]
-        self._producer = producer
-        self._topic = topic
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="load")
-
-    def __enter__(self) -> "Load":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _work(self) -> None:
-        due = time.perf_counter()
-        for event in events(sys.maxsize):
-            if self._stop.is_set():
-                return
-            self._producer.send(self._topic, orjson.dumps(event), key=str(event["userid"]))
-            due += 1 / self.pace
-            if (early := due - time.perf_counter()) > 0:
-                time.sleep(early)
-
-
 def run(stage: Stage) -> None:
     watch_producer(stage)
     watch_consumer(stage)
+
+
+def sending_events(producer: Producer, topic: str) -> Callable[[int], object]:
+    """For a `Load`: sends events of a shop, one by one."""
+    stream = events(sys.maxsize)
+
+    def send(_number: int) -> None:
+        event = next(stream)
+        producer.send(topic, orjson.dumps(event), key=str(event["userid"]))
+
+    return send
 
 
 # --- the producer ---
@@ -116,7 +99,7 @@ def watch_producer(stage: Stage) -> None:
 def sample(stage: Stage, producer: Producer, topic: str) -> list[Sample]:
     """Look at a producer while it works: before, at each pace, and after."""
     samples = [Sample("none", producer.counters(fresh=True))]
-    with Load(producer, topic) as load:
+    with Load(sending_events(producer, topic), PACES["slow"]) as load:
         for name, pace in PACES.items():
             stage.say(f"sending {pace:,} records a second")
             load.pace = pace
@@ -317,8 +300,7 @@ def judge_consumed_rate(
 ) -> list[Look]:
     stage.say(f"consuming while {CONSUMED_PACE} records a second are sent")
     before, sent_before, looks = gate.handled, producer.acknowledged, [look(running, "begin")]
-    with Load(producer, topic) as load:
-        load.pace = CONSUMED_PACE
+    with Load(sending_events(producer, topic), CONSUMED_PACE):
         for _ in range(LOOKS):
             time.sleep(SECONDS_BETWEEN_LOOKS)
             looks.append(look(running, f"{CONSUMED_PACE} a second"))

@@ -120,7 +120,6 @@ class Desk:
         self.works: dict[TopicPartition, Work] = {}
         self.finished = 0  # records, since the beginning
         self.late = 0  # records that were finished after their partition was revoked
-        self.dropped = 0  # records that came for no assignment, or twice
         self._order = order
         self._concurrency = concurrency
         self._limits = limits
@@ -158,12 +157,10 @@ class Desk:
         """Polled records of one partition, in order."""
         work = self.works.get(partition)
         if work is None or work.assignment.stopped:
-            self.dropped += len(offsets)
             return
         expected = work.position
         if offsets[0] < expected:  # of an earlier fetch; see DESIGN.md
             known = sum(offset < expected for offset in offsets)
-            self.dropped += known
             offsets, keys, messages = offsets[known:], keys[known:], messages[known:]
             if not offsets:
                 return

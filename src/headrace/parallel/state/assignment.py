@@ -20,10 +20,10 @@ class Assignment(Generic[R]):
     """One assignment of one partition. It ends in two steps:
 
     1. `stop`: what waits is forgotten, nothing new starts; what runs may still finish and count.
-    2. `revoke`, after the last commit: what finishes now is late, counted, and changes nothing.
+    2. `revoke`, after the last commit: what finishes now is late and changes nothing.
     """
 
-    __slots__ = ("_limit", "late", "number", "revoked", "shards", "stopped", "tracker")
+    __slots__ = ("_limit", "number", "revoked", "shards", "stopped", "tracker")
 
     def __init__(
         self,
@@ -38,7 +38,6 @@ class Assignment(Generic[R]):
         self.shards = Shards[R](order)
         self.stopped = False
         self.revoked = False
-        self.late = 0  # how many finished after the end
         self._limit = limit
 
     def poll(
@@ -56,24 +55,16 @@ class Assignment(Generic[R]):
             keys, records = list(compress(keys, wanted)), list(compress(records, wanted))
         return self.shards.add(keys, records)
 
-    def finished(self, offsets: Sequence[int], keys: Sequence[Key]) -> Sequence[R]:
-        """These offsets are finished, and with them the turns of these keys' shards.
-
-        A key for each record, or one for each batch of one key. Returns the records that may run
-        next.
-        """
-        self.mark(offsets)
-        return self.release(keys)
-
     def mark(self, offsets: Sequence[int]) -> None:
-        """The first half of `finished`: these count for the next commit."""
-        if self.revoked:
-            self.late += len(offsets)
-        else:
+        """These are finished: they count for the next commit, unless it is too late."""
+        if not self.revoked:
             self.tracker.finish(offsets)
 
     def release(self, keys: Sequence[Key]) -> Sequence[R]:
-        """The second half of `finished`: what waited behind them may run."""
+        """The turns of these keys' shards are over; returns the records that may run next.
+
+        A key for each record that is finished, or one for each batch of one key.
+        """
         return () if self.stopped else self.shards.finish_many(keys)
 
     def commit(self) -> tuple[int, str]:

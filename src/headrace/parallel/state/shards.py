@@ -107,11 +107,6 @@ class Shards(Generic[R]):
         return ready
 
     @property
-    def shards(self) -> int:
-        """How many shards are known: each has a record, or a batch, that runs."""
-        return len(self._queues)
-
-    @property
     def running(self) -> int:
         """How many turns run: a record, or a batch of a shard."""
         return len(self._queues) + self._single

@@ -153,12 +153,6 @@ class Tracker:
         self._cleared = offset
         return True
 
-    def startable(self, offsets: Sequence[int]) -> int:
-        """How many of these ascending offsets may start, from the first on."""
-        if not offsets or self.may_start(offsets[-1]):
-            return len(offsets)
-        return bisect_left(offsets, True, key=lambda offset: not self.may_start(offset))
-
     def _fits(self, offset: int) -> bool:
         span = offset - self._lowest + 1
         return always_fits(span, self._rank(offset) - self.finished, self._room)
