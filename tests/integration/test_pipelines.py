@@ -36,7 +36,17 @@ from headrace.spark.pipelines import (
 from headrace.spark.pipelines.lake import Lake
 from headrace.spark.pipelines.runner import StreamOptions, stream
 from support.ingest import records
-from support.lake import START, Event, assert_tables, infos, revenue, table, tuples
+from support.lake import (
+    START,
+    Event,
+    assert_tables,
+    funnel,
+    infos,
+    revenue,
+    sessions,
+    table,
+    tuples,
+)
 
 KINDS = ("view", "view", "view", "cart", "remove_from_cart", "purchase")
 BRANDS = (None, "aqua", "shiseido")
@@ -76,11 +86,13 @@ class Rig:
     def send(self, events, partition=None):
         self.send_raw([(event.to_json(), event.row) for event in events], partition)
 
-    def send_raw(self, values, partition=None):
+    def send_raw(self, values, partition=None, headers=()):
         with hr.Producer(self.cluster.bootstrap) as producer:
             for value, row in values:
-                headers = None if row is None else [("headrace-row", row)]
-                producer.send(self.topic, value, headers=headers, partition=partition)
+                named = [] if row is None else [("headrace-row", row)]
+                producer.send(
+                    self.topic, value, headers=[*headers, *named] or None, partition=partition
+                )
 
     def run(self, pipeline=CLICKSTREAM, **options):
         wanted = StreamOptions(
@@ -107,17 +119,22 @@ def test_four_tables_equal_the_reference_over_many_batches(rig, admin):
         (b"\xff\xfe{}", "not UTF-8"),
         (None, "the value is null"),
         (b"[1]", "no JSON object"),
+        (events[0].to_json() * 2, "something follows the JSON object"),
+        (swapped(events[0], "eventTime", 1_570_000_000_000_000), "eventTime is no time"),
+        (swapped(events[0], "eventTime", 2**62), "eventTime is no time"),
         (orjson.dumps({"eventType": "view"}), "eventTime is missing or null"),
         (swapped(events[0], "price", "dear"), "price is no decimal(12,2): dear"),
         (swapped(events[0], "price", -1), "not as expected: a price that is not negative"),
         (swapped(events[0], "eventType", "stare"), "not as expected: a known type of event"),
     ]
     rig.send_raw([(value, f"bad:{number}") for number, (value, _) in enumerate(bad)])
+    padded = events[0].to_json() + b"\n"
+    rig.send_raw([(padded, events[0].row)], headers=[("trace", b"1")])
     rig.send(events[300:])  # a hundred once more
     first = rig.run(records_per_batch=250)
     assert first.batches >= 3
-    assert (first.rows_in, first.rows_out) == (700 + len(bad), 600)
-    assert (first.rows_dead, first.duplicates) == (len(bad), 100)
+    assert (first.rows_in, first.rows_out) == (701 + len(bad), 600)
+    assert (first.rows_dead, first.duplicates) == (len(bad), 101)
     assert_tables(rig.lake, events)
 
     found = rig.dead()
@@ -133,7 +150,7 @@ def test_four_tables_equal_the_reference_over_many_batches(rig, admin):
     places = [model.TopicPartition(rig.topic, number) for number in range(3)]
     ends = {p.partition: o for p, o in admin.offsets(places, model.Latest()).items()}
     assert {int(p): end for p, (_, end) in last["ranges"][rig.topic].items()} == ends
-    assert last["counts"]["rows_in"] == 700 + len(bad)
+    assert last["counts"]["rows_in"] == 701 + len(bad)
     committed = {p.partition: o for p, o in admin.committed(rig.group).items()}
     assert committed == ends
 
@@ -184,6 +201,99 @@ def test_a_batch_that_dies_after_any_of_its_writes_is_finished_by_the_next_run(r
     assert_tables(rig.lake, [*events, *more])
     assert sorted(value for value, _ in rig.dead().values()) == [b"bad", b"worse"]
     assert len(table(rig.lake, "dead_letters")) == 2
+
+
+def test_a_checkpoint_that_is_lost_in_the_middle_of_a_batch(rig, monkeypatch):
+    """Derived tables are ahead of the rows then: they are made anew from them."""
+    events = some_events(160)
+    late = some_events(10, seed=5, start=START - timedelta(days=9))
+    rig.send(events[:100])
+    rig.run()
+    rig.send([*events[100:], *late])
+    rig.send_raw([(b"bad", None)])
+    original = Lake.append
+
+    def die_before_the_rows(self, table, *rest):
+        if table == "events":
+            raise Crash
+        original(self, table, *rest)
+
+    monkeypatch.setattr(Lake, "append", die_before_the_rows)
+    with pytest.raises(HeadraceError):
+        rig.run()
+    monkeypatch.undo()
+    shutil.rmtree(rig.lake / "_checkpoints")
+    again = rig.run(records_per_batch=50)  # cut in another way this time
+    assert (again.rows_in, again.rows_out) == (71, 70)
+    assert {row["row_id"] for row in table(rig.lake, "revenue_late")} == {e.row for e in late}
+    assert tuples(rig.lake, "revenue") == revenue(events)
+    assert tuples(rig.lake, "funnel") == funnel([*events, *late])
+    assert tuples(rig.lake, "sessions") == sessions([*events, *late])
+    assert len(table(rig.lake, "dead_letters")) == 1
+
+
+def test_a_checkpoint_older_than_the_tables_is_refused(rig, tmp_path):
+    events = some_events(60)
+    rig.send(events[:20])
+    rig.run(simple())
+    checkpoints = rig.lake / "_checkpoints"
+    shutil.copytree(checkpoints, tmp_path / "old")
+    rig.send(events[20:40])
+    rig.run(simple())
+    shutil.rmtree(checkpoints)
+    shutil.copytree(tmp_path / "old", checkpoints)
+    rig.send(events[40:])
+    with pytest.raises(BadInput, match="do not agree"):
+        rig.run(simple())
+    shutil.rmtree(checkpoints)
+    rig.run(simple())
+    counts = infos(rig.lake, "clicks")[-1]["so_far"]["counts"]
+    assert counts["rows_in"] == counts["rows_dead"] == 60  # they have no pages
+
+
+def test_a_derived_table_that_is_new_changed_or_deleted_is_made_from_the_rows(rig):
+    rig.send_raw([(b'{"page": "%s", "n": 1}' % page, None) for page in (b"a", b"b", b"a")])
+
+    def pages(measures):
+        return simple(derived=(Totals("pages", by={"page": "page"}, measures=measures),))
+
+    rig.run(simple())
+    rig.send_raw([(b'{"page": "a", "n": 5}', None)])
+    rig.run(pages({"clicks": Count()}))
+    assert tuples(rig.lake, "pages") == {("a", 3), ("b", 1)}
+    rig.run(pages({"clicks": Count(), "n": Sum("n", type="long")}))
+    assert tuples(rig.lake, "pages") == {("a", 3, 7), ("b", 1, 1)}
+    shutil.rmtree(rig.lake / "pages")
+    rig.send_raw([(b'{"page": "b", "n": 2}', None)])
+    rig.run(pages({"clicks": Count(), "n": Sum("n", type="long")}))
+    assert tuples(rig.lake, "pages") == {("a", 3, 7), ("b", 2, 3)}
+
+
+def test_another_topic_or_another_pipeline_in_the_same_folder_is_refused(rig, make_topic):
+    rig.send_raw([(b'{"page": "a"}', None)])
+    rig.run(simple())
+    with pytest.raises(BadInput, match="belongs to pipeline 'clicks'"):
+        rig.run(Pipeline("others", source=CLICKS, rows=Rows("clicks")))
+    rig.topic = make_topic(1)
+    with pytest.raises(BadInput, match="come from topic"):
+        rig.run(simple())
+
+
+def test_times_from_the_future_make_nothing_late_and_no_time_is_not_late(rig):
+    pipeline = Pipeline(
+        "clicks",
+        source=Topic("clicks", Json(Field("page"), Field("at", "time"))),
+        time="at",
+        rows=Rows("clicks"),
+        derived=(Totals("pages", {"page": "page"}, {"clicks": Count()}, late="1 hour"),),
+    )
+    day = 86_400_000
+    rig.send_raw([(orjson.dumps({"page": "a", "at": at}), None) for at in (40_000 * day, 2 * day)])
+    rig.run(pipeline)
+    rig.send_raw([(orjson.dumps({"page": "a", "at": at}), None) for at in (2 * day, None, day)])
+    rig.run(pipeline)
+    assert tuples(rig.lake, "pages") == {("a", 4)}
+    assert [row["at"].day for row in table(rig.lake, "pages_late")] == [2]
 
 
 def test_a_checkpoint_that_lost_its_last_commit_or_all_of_itself(rig):

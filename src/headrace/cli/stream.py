@@ -1,12 +1,7 @@
 """`stream`: a topic to tables, on Spark."""
 
 import re
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -74,9 +69,7 @@ def stream(
                 f"in {batch.seconds:.1f} s"
             )
 
-        stop = threading.Event()
-        with _stopping(stop) if every else _as_usual():
-            result = run(options, session.connection(), progress, on_batch=tell, stop=stop)
+        result = run(options, session.connection(), progress, on_batch=tell)
     columns = (">batches", ">records", ">rows", ">dead", ">duplicates", ">seconds")
     document = asdict(result) | {"seconds": round(result.seconds, 2)}
     show(document, output, lambda: grid(columns, [tuple(document.values())]))
@@ -92,23 +85,3 @@ def read_span(text: str) -> float:
     if found is None or not float(found[1]):
         raise BadInput(f"{text!r} is no span of time", hint="like 500ms, 10s or 1m")
     return float(found[1]) * _SECONDS[found[2]]
-
-
-@contextmanager
-def _as_usual() -> Iterator[None]:
-    yield
-
-
-@contextmanager
-def _stopping(stop: threading.Event) -> Iterator[None]:
-    """SIGINT and SIGTERM are how a stream ends that runs for ever."""
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    kept = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)

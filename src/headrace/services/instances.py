@@ -27,6 +27,7 @@ def load_app(reference: str) -> App:
         reference,
         App,
         what="app",
+        called="headrace.App",
         example="`headrace run shop:app` for app in shop.py",
         make="app = headrace.App()",
     )

@@ -24,6 +24,7 @@ def find_pipeline(reference: str) -> Pipeline:
         reference,
         Pipeline,
         what="pipeline",
+        called="headrace.spark.pipelines.Pipeline",
         example="`headrace stream shop:clicks --lake lake --once` for clicks in shop.py",
         make="clicks = headrace.spark.pipelines.Pipeline(...)",
     )

@@ -11,10 +11,13 @@ from headrace.errors import BadInput, HeadraceError
 T = TypeVar("T")
 
 
-def load_named(reference: str, kind: type[T], *, what: str, example: str, make: str) -> T:
+def load_named(
+    reference: str, kind: type[T], *, what: str, called: str, example: str, make: str
+) -> T:
     """What `MODULE:NAME` names; the current folder is looked in first.
 
-    `what`, `example` and `make` say in a complaint what is asked for and how to come by it.
+    The other arguments say in a complaint what is asked for, what its class is called, and how to
+    come by it.
     """
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute:
@@ -29,7 +32,7 @@ def load_named(reference: str, kind: type[T], *, what: str, example: str, make: 
     others = [name for name, value in vars(module).items() if isinstance(value, kind)]
     problem = f"has no {attribute}"
     if found is not None:
-        problem = f"{attribute} is no headrace.{kind.__name__}"
+        problem = f"{attribute} is no {called}"
     raise BadInput(
         f"{module_name}: {problem}",
         hint=f"there is {module_name}:{others[0]}" if others else f"make one: {make}",
@@ -43,7 +46,7 @@ def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name is not None and name.startswith(error.name):
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             raise BadInput(
                 f"there is no module {name}",
                 hint=f"run it from the folder that holds {error.name.replace('.', '/')}.py",

@@ -91,6 +91,7 @@ class Ledger:
         self.topic = topic
         self.partition = self._place.partition
         self.entries: dict[str, Entry] = {}
+        self._settled_to = -1  # where a reader of committed records last found the end
 
     def catch_up(self) -> None:
         """Read every entry that was written before this call, once its outcome is settled.
@@ -124,7 +125,7 @@ class Ledger:
             self._take(consumer.consume(_BATCH, timeout=deadline.remaining(at_most=0.02)))
             if self._place.offset > stuck_at:
                 stuck_at, patience = self._place.offset, Deadline(SECONDS_TO_COMMIT)
-            elif patience.expired:
+            elif patience.expired and self._settled_to == stuck_at:
                 self._settle(stuck_at)
                 patience = Deadline(SECONDS_TO_COMMIT)
 
@@ -187,7 +188,8 @@ class Ledger:
                 self._place.offset = message.offset() + 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 # The end of what is settled; markers of transactions count too.
-                self._place.offset = max(self._place.offset, message.offset())
+                self._settled_to = message.offset()
+                self._place.offset = max(self._place.offset, self._settled_to)
             elif not error.retriable():
                 raise translate(error, f"reading {self.topic}")
 

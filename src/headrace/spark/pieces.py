@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,13 +64,15 @@ def write_piece(
     batches: Iterable[Batch],
     *,
     transactional_id: str,
-    forget: str | None = None,
+    outdated: Callable[[Iterable[str]], list[str]] = lambda _entries: [],
 ) -> Done:
-    """Send a piece unless the ledger says that it was sent; `forget` removes an older entry."""
+    """Send a piece unless the ledger says that it was sent. `outdated` picks, of the job's entries,
+    those that can be removed with it."""
     producer = _open(target, transactional_id)
     try:
         ledger = target.ledger()
         ledger.catch_up()
+        forget = outdated(ledger.entries)
         writing = _Writing(target, producer, transactional_id, ledger, piece, forget)
         with collector_paused():
             return writing.run(iter(batches))
@@ -107,7 +109,7 @@ class _Writing:
         writer: str,
         ledger: Ledger,
         piece: str,
-        forget: str | None,
+        forget: list[str],
     ) -> None:
         self._target, self._producer, self._ledger = target, producer, ledger
         self._piece, self._known, self._forget = piece, ledger.entries.get(piece), forget
@@ -212,8 +214,8 @@ class _Writing:
         key = entry_key(self._target.job, self._piece)
         place = (self._ledger.topic, self._ledger.partition)
         self._produce_entry(place, key, entry.to_bytes())
-        if complete and self._forget is not None:
-            self._produce_entry(place, entry_key(self._target.job, self._forget), None)
+        for name in self._forget if complete else ():
+            self._produce_entry(place, entry_key(self._target.job, name), None)
 
     def _produce_entry(self, place: tuple[str, int], key: bytes, value: bytes | None) -> None:
         self._producer.flush(SECONDS_TO_COMMIT)

@@ -128,7 +128,7 @@ class Plan:
             place.entry(name),
             (Batch.of(batch, self.topic) for batch in batches),
             transactional_id=f"headrace/{target.job}/{name}",
-            forget=place.outdated_entry(name),
+            outdated=lambda entries: place.outdated(name, entries),
         )
 
 
@@ -161,11 +161,19 @@ class Place:
     def entry(self, piece: str) -> str:
         return piece if self.batch is None else f"{self.batch}/{piece}"
 
-    def outdated_entry(self, piece: str) -> str | None:
-        """The last two micro-batches stay: Spark may run the last one again."""
-        if self.batch is None or self.batch < 2:
-            return None
-        return f"{self.batch - 2}/{piece}"
+    def outdated(self, piece: str, entries: Iterable[str]) -> list[str]:
+        """Entries that nobody will ask for: the last two batches stay, Spark may run one again.
+
+        Numbers of batches may have gaps, where a batch had no such piece.
+        """
+        if self.batch is None:
+            return []
+        numbers = [
+            int(number)
+            for number, _, name in (entry.partition("/") for entry in entries)
+            if name == piece and number.isdecimal() and int(number) < self.batch
+        ]
+        return [f"{number}/{piece}" for number in sorted(numbers)[:-1]]
 
 
 class BatchWriter(DataSourceArrowWriter):

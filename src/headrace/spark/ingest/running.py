@@ -69,8 +69,31 @@ def cancelled_by_ctrl_c(cancel: Callable[[], None]) -> Iterator[None]:
         raise KeyboardInterrupt
 
 
+@contextlib.contextmanager
+def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
+    """SIGINT and SIGTERM set `stop`: how work ends that would go on for ever.
+
+    To be called when Spark runs: its start takes SIGINT for itself.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(_number: int, _frame: object) -> None:
+        stop.set()
+
+    kept = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
 def translate_failure(failure: Exception, chunks: Sequence[ChunkToRead] = ()) -> HeadraceError:
     """What a task raised, out of Spark's long tale of it; pieces are named as parts of files."""
+    if isinstance(failure, HeadraceError):
+        return failure
     raised = _RAISED.findall(str(failure))
     if raised:
         name, message = raised[-1]
@@ -78,8 +101,6 @@ def translate_failure(failure: Exception, chunks: Sequence[ChunkToRead] = ()) ->
             place = f"{chunk.path} (bytes {chunk.start:,} to {chunk.end:,}, read as {chunk.format})"
             message = message.replace(f"piece {chunk.piece}", place)
         return getattr(errors, name, OperationFailed)(message, hint="mend it and run this again")
-    if isinstance(failure, HeadraceError):
-        return failure
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
     first = next((line for line in lines if "An error occurred while calling" not in line), "?")
     return OperationFailed(f"Spark failed: {first}", hint="run again with --debug for all of it")

@@ -44,6 +44,12 @@ class Standing:
     ranges: Ranges = field(default_factory=dict)
     newest: datetime | None = None
     topic_id: str | None = None
+    generation: int = 0  # how often tables had to be made anew
+
+    @property
+    def position(self) -> int:
+        """A number that grows with every batch."""
+        return sum(end for places in self.ranges.values() for _, end in places.values())
 
     def after(self, counts: Counts, ranges: Ranges, newest: datetime | None) -> "Standing":
         """The standing after one more batch."""
@@ -58,10 +64,23 @@ class Standing:
     @property
     def ends(self) -> Offsets:
         """Where the next batch begins."""
-        return {
-            topic: {partition: end for partition, (_, end) in places.items()}
-            for topic, places in self.ranges.items()
-        }
+        return ends_of(self.ranges)
+
+    def follows(self, ranges: Ranges) -> bool:
+        """Whether these ranges begin where this ends; partitions may be new."""
+        return all(
+            self.ends.get(topic, {}).get(partition, begin) == begin
+            for topic, places in ranges.items()
+            for partition, (begin, _) in places.items()
+        )
+
+    def includes(self, ranges: Ranges) -> bool:
+        """Whether all of these ranges are behind it."""
+        return all(
+            end <= self.ends.get(topic, {}).get(partition, 0)
+            for topic, places in ranges.items()
+            for partition, (_, end) in places.items()
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -69,6 +88,7 @@ class Standing:
             "ranges": self.ranges,
             "newest": None if self.newest is None else self.newest.isoformat(),
             "topic_id": self.topic_id,
+            "generation": self.generation,
         }
 
     @classmethod
@@ -82,6 +102,7 @@ class Standing:
             },
             None if newest is None else datetime.fromisoformat(newest),
             document["topic_id"],
+            document["generation"],
         )
 
 
@@ -97,6 +118,18 @@ def joined(before: Ranges, after: Ranges) -> Ranges:
         for partition, (begin, end) in places.items():
             known[partition] = (known.get(partition, (begin, end))[0], end)
     return merged
+
+
+def ends_of(ranges: Ranges) -> Offsets:
+    """Where the next batch begins.
+
+    >>> ends_of({"clicks": {"0": (3, 7)}})
+    {'clicks': {'0': 7}}
+    """
+    return {
+        topic: {partition: end for partition, (_, end) in places.items()}
+        for topic, places in ranges.items()
+    }
 
 
 def in_utc(time: datetime | None) -> datetime | None:

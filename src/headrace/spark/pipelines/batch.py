@@ -13,10 +13,10 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.clients import Connection
-from headrace.errors import BadInput, OperationFailed
+from headrace.errors import BadInput
 from headrace.spark.columns import HEADER
 from headrace.spark.pipelines.accounts import Counts, Standing, in_utc
-from headrace.spark.pipelines.checkpoints import Checkpoint
+from headrace.spark.pipelines.checkpoints import Checkpoint, Ranges
 from headrace.spark.pipelines.decoding import RAW, REASON, decode, unmet
 from headrace.spark.pipelines.definition import (
     DEAD_LETTERS,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _HASH = "_hash"
+FUTURE = "interval 1 day"
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class _Facts:
     dead: int
     oldest: datetime | None
     newest: datetime | None
+    trusted: datetime | None  # the newest that is not from the future
     unmet: dict[str, int]
 
     @property
@@ -72,50 +74,86 @@ class Batches:
         pipeline: Pipeline,
         lake: Lake,
         checkpoint: Checkpoint,
-        connection: Connection,
-        dead_topic: str,
+        standing: Standing,
+        target: "DeadLetters",
         topic_id: Callable[[], str],
         done: Callable[[BatchDone], None],
     ) -> None:
         self._pipeline, self._lake, self._checkpoint = pipeline, lake, checkpoint
-        self._connection, self._dead_topic = connection, dead_topic
-        self._topic_id, self._done = topic_id, done
+        self._dead_letters, self._topic_id, self._done = target, topic_id, done
         self._lookups: dict[Lookup, tuple[float, DataFrame]] = {}
-        self._maybe_again = checkpoint.has_open_batch
-        self.standing = standing_of(pipeline, lake)
+        self._kept: list[DataFrame] = []
+        self._maybe_again = checkpoint.open_batch is not None
+        self.standing = standing
+        self.failure: Exception | None = None
 
     def run(self, records: "DataFrame", batch: int) -> None:
         """What Spark calls for each micro-batch; again for the same one after a crash."""
+        try:
+            self._run(records, batch)
+        except Exception as failure:  # Spark makes a long tale of it; this is what happened
+            self.failure = failure
+            raise
+
+    def _run(self, records: "DataFrame", batch: int) -> None:
         started = time.monotonic()
         self.check_topic()
-        query = self._checkpoint.query
-        if query is None:
-            raise OperationFailed("the query has no checkpoint", hint="this is a defect")
-        if self._has(self._pipeline.rows.name, Commit(query, batch, {})):
+        ranges = self._checkpoint.ranges(batch)
+        if self.standing.includes(ranges):
             return
-        rows = decode(records, self._pipeline, self._lookup).persist()
+        if not self.standing.follows(ranges):
+            raise BadInput(
+                f"the checkpoint {self._checkpoint.folder} and the tables do not agree: batch "
+                f"{batch} is {ranges}, the tables end at {self.standing.ends}",
+                hint="delete the checkpoint: the next run goes on where the tables end",
+            )
         try:
-            counts = self._write(rows, query, batch)
+            rows = self._keep(decode(records, self._pipeline, self._lookup))
+            counts = self._write(rows, batch, ranges)
         finally:
-            rows.unpersist()
+            while self._kept:
+                self._kept.pop().unpersist()
         self._maybe_again = False
         self._done(BatchDone(batch, counts, time.monotonic() - started))
 
+    def close(self) -> None:
+        """Nothing is kept in memory any more."""
+        for _, table in self._lookups.values():
+            table.unpersist()
+        self._lookups.clear()
+
+    def _keep(self, table: "DataFrame") -> "DataFrame":
+        """In memory until the end of the batch."""
+        self._kept.append(table.persist())
+        return self._kept[-1]
+
     def _has(self, table: str, commit: Commit) -> bool:
-        return self._maybe_again and self._lake.has_batch(table, commit)
+        """Whether an earlier attempt at this batch has written this table."""
+        if not self._maybe_again:
+            return False
+        info = self._lake.last_info(table, self._pipeline.name)
+        ours = Standing.from_json(commit.info["so_far"]).ranges
+        return info is not None and Standing.from_json(info["so_far"]).ranges == ours
 
     def check_topic(self) -> None:
-        """Offsets mean nothing in a topic that was made again under its old name."""
+        """Offsets mean nothing in another topic, or one that was made again under its name."""
+        name = self._pipeline.source.name
+        if self.standing.ranges and name not in self.standing.ranges:
+            raise BadInput(
+                f"the tables in {self._lake.folder} come from topic {', '.join(self.standing.ends)}"
+                f", not from {name}",
+                hint="give each topic a folder of its own with --lake",
+            )
         found = self._topic_id()
         if self.standing.topic_id not in (None, found):
             raise BadInput(
-                f"topic {self._pipeline.source.name} was deleted and made again: what pipeline "
-                f"{self._pipeline.name} has read of it is gone",
+                f"topic {name} was deleted and made again: what pipeline {self._pipeline.name} has "
+                "read of it is gone",
                 hint="give it another --lake, or delete this one, to begin anew",
             )
         self.standing = replace(self.standing, topic_id=found)
 
-    def _write(self, rows: "DataFrame", query: str, batch: int) -> Counts:
+    def _write(self, rows: "DataFrame", batch: int, ranges: Ranges) -> Counts:
         facts = self._facts(rows)
         self._refuse_unmet(facts)
         good = rows.where(F.col(REASON).isNull())
@@ -129,8 +167,17 @@ class Batches:
             {name: found.count() for name, found in late.items()},
             facts.unmet,
         )
-        ranges = self._checkpoint.ranges(batch)
-        after = self.standing.after(counts, ranges, facts.newest)
+        after = self.standing.after(counts, ranges, facts.trusted)
+        commit = self._commit(batch, ranges, counts, after)
+        if facts.dead:
+            self._write_dead(rows.where(F.col(REASON).isNotNull()), commit)
+        self._write_derived(fresh, late, facts.span, commit)
+        own = commit.of(self._pipeline.rows)
+        self._lake.append(self._pipeline.rows.name, self._rows(fresh), own)
+        self.standing = after
+        return counts
+
+    def _commit(self, batch: int, ranges: Ranges, counts: Counts, after: Standing) -> Commit:
         info = {
             "pipeline": self._pipeline.name,
             "batch": batch,
@@ -138,13 +185,8 @@ class Batches:
             **counts.to_json(),
             "so_far": after.to_json(),
         }
-        commit = Commit(query, batch, info)
-        if facts.dead:
-            self._write_dead(rows.where(F.col(REASON).isNotNull()), commit)
-        self._write_derived(fresh, late, facts.span, commit)
-        self._lake.append(self._pipeline.rows.name, self._rows(fresh), commit)
-        self.standing = after
-        return counts
+        app = f"headrace/{self._pipeline.name}/{after.generation}"
+        return Commit(app, after.position, info)
 
     # --- looking ---
 
@@ -158,11 +200,13 @@ class Batches:
             for number, expectation in enumerate(self._pipeline.expectations)
             if expectation.action != "drop"
         }
-        found = rows.agg(
-            F.count("*"), F.count(REASON), F.min(moment), F.max(moment), *flags.values()
-        ).collect()[0]
-        counts = {name: count for name, count in zip(flags, found[4:], strict=True) if count}
-        return _Facts(found[0], found[1], in_utc(found[2]), in_utc(found[3]), counts)
+        # A clock that is wrong must not make all that follows late.
+        possible = F.when(moment <= F.col("kafka_time") + F.expr(FUTURE), moment)
+        times = (F.min(moment), F.max(moment), F.max(possible))
+        found = rows.agg(F.count("*"), F.count(REASON), *times, *flags.values()).collect()[0]
+        counts = {name: count for name, count in zip(flags, found[5:], strict=True) if count}
+        oldest, newest, trusted = (in_utc(moment) for moment in found[2:5])
+        return _Facts(found[0], found[1], oldest, newest, trusted, counts)
 
     def _refuse_unmet(self, facts: _Facts) -> None:
         for expectation in self._pipeline.expectations:
@@ -188,7 +232,7 @@ class Batches:
         fresh = fresh.drop("_number")
         if present is not None:
             fresh = fresh.join(present, ROW_ID, "left_anti")
-        fresh = fresh.persist()  # the table that it is compared with changes at the end
+        fresh = self._keep(fresh)  # the table that it is compared with changes at the end
         return fresh, facts.rows - facts.dead - fresh.count()
 
     def _present(self, facts: _Facts) -> "DataFrame | None":
@@ -197,7 +241,8 @@ class Batches:
         if not self._lake.has(name):
             return None
         table = self._lake.read(name)
-        if moment is not None and moment in table.columns and facts.span is not None:
+        given = self._pipeline.time_is_given and moment in table.columns
+        if moment is not None and given and facts.span is not None:
             oldest, newest = facts.span
             near = F.col(moment).between(F.lit(oldest), F.lit(newest))
             table = table.where(near | F.col(moment).isNull())
@@ -229,30 +274,12 @@ class Batches:
     # --- writing ---
 
     def _write_dead(self, dead: "DataFrame", commit: Commit) -> None:
-        self._send_dead(dead, commit)
+        self._dead_letters.send(dead, commit)
         if not self._has(DEAD_LETTERS, commit):
-            columns = [*KAFKA_COLUMNS, ROW_ID, REASON]
-            raw = [F.col(name).alias(name.removeprefix("raw_")) for name in RAW]
-            table = dead.select(F.lit(self._pipeline.name).alias("pipeline"), *columns, *raw)
+            raw = [F.col(name).alias(name.removeprefix("headrace:")) for name in (REASON, *RAW)]
+            pipeline = F.lit(self._pipeline.name).alias("pipeline")
+            table = dead.select(pipeline, *KAFKA_COLUMNS, ROW_ID, *raw)
             self._lake.append(DEAD_LETTERS, table, commit)
-
-    def _send_dead(self, dead: "DataFrame", commit: Commit) -> None:
-        """To the dead letters' topic, exactly once: one piece for each batch."""
-        headers = {
-            "headrace-topic": F.col("kafka_topic"),
-            "headrace-partition": F.col("kafka_partition").cast("string"),
-            "headrace-offset": F.col("kafka_offset").cast("string"),
-            "headrace-reason": F.col(REASON),
-            "headrace-row": F.col(ROW_ID),
-        }
-        records = dead.coalesce(1).select(
-            F.col(RAW[0]).alias("key"),
-            F.col(RAW[1]).alias("value"),
-            *(text.cast("binary").alias(HEADER + name) for name, text in headers.items()),
-        )
-        writer = records.write.format("headrace").option("topic", self._dead_topic)
-        writer = writer.option("job", f"pipeline-{commit.query}").option("batch", commit.batch)
-        writer.option("bootstrap", self._connection.bootstrap).mode("append").save()
 
     def _write_derived(
         self, fresh: "DataFrame", late: "dict[str, DataFrame]", span: Span | None, commit: Commit
@@ -262,32 +289,56 @@ class Batches:
             rows = fresh
             if isinstance(table, Totals) and table.name in late:
                 limit = self._limit(table)
-                rows = fresh.where(F.col(moment) >= F.lit(limit))
+                rows = fresh.where(F.coalesce(F.col(moment) >= F.lit(limit), F.lit(True)))
                 if not self._has(table.late_name, commit):
                     self._lake.append(table.late_name, self._rows(late[table.name]), commit)
             if not self._has(table.name, commit):
-                write_derived(table, rows, moment, span, self._lake, commit)
+                write_derived(table, rows, moment, span, self._lake, commit.of(table))
 
     def _rows(self, fresh: "DataFrame") -> "DataFrame":
         value = self._pipeline.source.value
-        if value.drift == "evolve":
-            fresh = with_new_columns(fresh, self._pipeline.columns)
-        kept = self._pipeline.rows.columns
+        kept = list(self._pipeline.rows.columns)
         if not kept:
-            own = {REASON, *RAW, *KAFKA_COLUMNS, ROW_ID, RESCUED}
-            kept = tuple(c for c in fresh.columns if c not in own and not c.startswith("unmet:"))
+            ours = {*KAFKA_COLUMNS, ROW_ID, RESCUED}
+            kept = [name for name in fresh.columns if name not in ours and ":" not in name]
+        if value.drift == "evolve":
+            fresh, new = with_new_columns(fresh, self._pipeline.columns, self._evolved())
+            kept += new
         extra = [] if value.drift == "freeze" else [RESCUED]
         return fresh.select(*kept, ROW_ID, *KAFKA_COLUMNS, *extra)
 
+    def _evolved(self) -> list[str]:
+        """Columns that fields of earlier batches got, which nobody declared."""
+        if not self._lake.has(self._pipeline.rows.name):
+            return []
+        fields = self._lake.read(self._pipeline.rows.name).dtypes
+        known = {name.lower() for name in self._pipeline.columns}
+        return [name for name, kind in fields if kind == "string" and name.lower() not in known]
 
-def standing_of(pipeline: Pipeline, lake: Lake) -> Standing:
-    """What the table of rows says, from the last batch that counts."""
-    info = lake.last_info(pipeline.rows.name)
-    if info is None:
-        return Standing()
-    if info.get("pipeline") != pipeline.name:
-        raise BadInput(
-            f"{lake.path(pipeline.rows.name)} belongs to pipeline {info.get('pipeline')!r}",
-            hint=f"give pipeline {pipeline.name!r} a folder of its own with --lake",
+
+@dataclass(frozen=True)
+class DeadLetters:
+    """The dead letters' topic."""
+
+    topic: str
+    connection: Connection
+
+    def send(self, dead: "DataFrame", commit: Commit) -> None:
+        """Exactly once: one piece for each batch, its rows in the same order each time."""
+        headers = {
+            "headrace-topic": F.col("kafka_topic"),
+            "headrace-partition": F.col("kafka_partition").cast("string"),
+            "headrace-offset": F.col("kafka_offset").cast("string"),
+            "headrace-reason": F.col(REASON),
+            "headrace-row": F.col(ROW_ID),
+        }
+        ordered = dead.coalesce(1).sortWithinPartitions("kafka_partition", "kafka_offset")
+        records = ordered.select(
+            F.col(RAW[0]).alias("key"),
+            F.col(RAW[1]).alias("value"),
+            *(text.cast("binary").alias(HEADER + name) for name, text in headers.items()),
         )
-    return Standing.from_json(info["so_far"])
+        topic_id = commit.info["so_far"]["topic_id"]
+        writer = records.write.format("headrace").option("topic", self.topic)
+        writer = writer.option("job", f"{commit.app}/{topic_id}").option("batch", commit.version)
+        writer.option("bootstrap", self.connection.bootstrap).mode("append").save()

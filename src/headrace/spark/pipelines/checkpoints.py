@@ -1,4 +1,4 @@
-"""What Spark's checkpoint of a query knows: its id, and the offsets of each batch."""
+"""What Spark's checkpoint of a query knows: the offsets of each batch."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +20,10 @@ class Checkpoint:
         self.folder = folder.rstrip("/")
 
     @property
-    def query(self) -> str | None:
-        """The query's id; None before it ran for the first time."""
-        text = self.read("metadata")
-        return None if text is None else str(orjson.loads(text)["id"])
-
-    @property
-    def has_open_batch(self) -> bool:
-        """Whether a batch was begun of which Spark does not know that it ended."""
-        return self._newest("offsets") > self._newest("commits")
+    def open_batch(self) -> Ranges | None:
+        """The ranges of the batch that was begun and of which Spark does not know the end."""
+        newest = self._newest("offsets")
+        return self.ranges(newest) if newest > self._newest("commits") else None
 
     def ranges(self, batch: int) -> Ranges:
         """The offset ranges of a batch. Spark writes them down before it runs the batch."""

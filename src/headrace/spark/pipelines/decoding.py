@@ -3,7 +3,6 @@
 A bad record keeps its key and value and has a reason; a good one has its columns, and null there.
 """
 
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
@@ -27,11 +26,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-REASON = "reason"
-RAW = ("raw_key", "raw_value")
+# No name of a user's has a colon.
+REASON = "headrace:reason"
+RAW = ("headrace:key", "headrace:value")
 SHOWN_CHARACTERS = 100
-_CORRUPT = "_corrupt"
-_PARSED, _TEXT, _UNKNOWN = "_parsed", "_text", "_unknown"
+_CORRUPT = "headrace:corrupt"
+_PARSED, _TEXT, _UNKNOWN = "headrace:parsed", "headrace:text", "headrace:unknown"
 
 
 def decode(
@@ -54,11 +54,17 @@ def decode(
         if isinstance(step, Derive):
             rows = rows.withColumn(step.name, F.expr(step.expression))
         else:
-            rows = rows.join(F.broadcast(lookup(step)), step.on, "left")
+            rows = rows.join(F.broadcast(_by_key(lookup(step), step, rows)), step.on, "left")
     return _judged(rows, pipeline)
 
 
 _KAFKA = ("topic", "partition", "offset", "timestamp")
+
+
+def _by_key(table: "DataFrame", step: Lookup, rows: "DataFrame") -> "DataFrame":
+    """A lookup's table with a key like the rows', each key once."""
+    key = F.col(step.on).try_cast(rows.schema[step.on].dataType).alias(step.on)
+    return table.select(key, *step.columns).dropna(subset=[step.on]).dropDuplicates([step.on])
 
 
 def _parsed(records: "DataFrame", value: Json) -> "DataFrame":
@@ -66,12 +72,19 @@ def _parsed(records: "DataFrame", value: Json) -> "DataFrame":
     known = F.array(*(F.lit(field.field) for field in value.fields))
     return (
         records.withColumn(_TEXT, text)
-        .withColumn(_PARSED, F.from_json(_TEXT, _schema(value), {_CORRUPT_OPTION: _CORRUPT}))
+        .withColumn(_PARSED, F.from_json(_TEXT, _schema(value), _STRICT))
         .withColumn(_UNKNOWN, F.array_except(F.json_object_keys(_TEXT), known))
     )
 
 
-_CORRUPT_OPTION = "columnNameOfCorruptRecord"
+_STRICT = {
+    "columnNameOfCorruptRecord": _CORRUPT,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+# Milliseconds of the years 1900 to 9000. What is beyond is a count of another unit, and neither
+# Python nor arithmetic on times could bear it.
+_OLDEST_MS, _NEWEST_MS = -2_208_988_800_000, 221_845_392_000_000
 
 
 def _schema(value: Json) -> StructType:
@@ -91,17 +104,21 @@ def _raw(field: Field) -> "Column":
 
 def _typed(field: Field) -> "Column":
     found = _raw(field)
-    return (F.timestamp_millis(found) if field.type == TIME else found).alias(field.column)
+    if field.type == TIME:
+        found = F.when(found.between(_OLDEST_MS, _NEWEST_MS), F.timestamp_millis(found))
+    elif field.type in ("timestamp", "date"):
+        found = F.when(F.year(found).between(1900, 9000), found)
+    return found.alias(field.column)
 
 
 def _row_id() -> "Column":
     """The id that the sender gave, most often as the only header; else where the record is."""
-    first = F.col("headers").getItem(0)
+    first = F.get("headers", F.lit(0))
     named = F.filter("headers", lambda header: header["key"] == ROW_HEADER)
     place = F.concat_ws(":", "topic", F.col("partition").cast("string"), F.col("offset"))
     return F.coalesce(
         F.when(first["key"] == ROW_HEADER, first["value"])
-        .when(F.col("headers").isNotNull(), named.getItem(0)["value"])
+        .when(F.col("headers").isNotNull(), F.get(named, F.lit(0))["value"])
         .cast("string"),
         place,
     )
@@ -118,14 +135,15 @@ def _rescued(value: Json) -> "Column":
 
 def _problem(value: Json) -> "Column":
     """Why a record is bad, the first cause; null if it is good."""
-    text = F.trim(_TEXT)
+    text = F.trim(F.col(_TEXT), F.lit(" \t\r\n"))
     is_object = text.startswith("{") & text.endswith("}")
     causes = [
         F.when(F.col("value").isNull(), F.lit("the value is null")),
         F.when(~F.is_valid_utf8(_TEXT), F.lit("the value is not UTF-8")),
         F.when(~is_object, F.lit("the value is no JSON object")),
         F.when(_corrupt(), F.coalesce(*_wrong_fields(value), F.lit("the value is not JSON"))),
-        *(_missing(field) for field in value.fields if field.required),
+        F.when(~_is_one(text), F.lit("something follows the JSON object")),
+        *(cause for field in value.fields for cause in _causes(field)),
     ]
     if value.drift == "freeze":
         unknown = F.concat(F.lit("unknown fields: "), F.array_join(_UNKNOWN, ", "))
@@ -148,8 +166,24 @@ def _wrong_fields(value: Json) -> "list[Column]":
     return causes
 
 
-def _missing(field: Field) -> "Column":
-    return F.when(_raw(field).isNull(), F.lit(f"{field.field} is missing or null"))
+def _is_one(text: "Column") -> "Column":
+    """Whether there is one object and nothing after it: Spark would read the first, and no more.
+
+    An object whose first closing brace is the last character is one; of others, all is parsed.
+    """
+    simple = F.instr(text, "}") == F.length(text)
+    parsed = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<string>")
+    return simple | F.coalesce(F.size(parsed) == 1, F.lit(False))
+
+
+def _causes(field: Field) -> "list[Column]":
+    found, causes = _raw(field), []
+    if field.required:
+        causes.append(F.when(found.isNull(), F.lit(f"{field.field} is missing or null")))
+    if field.type in (TIME, "timestamp", "date"):
+        wrong = F.concat(F.lit(f"{field.field} is no {field.type}: "), found.cast("string"))
+        causes.append(F.when(found.isNotNull() & _typed(field).isNull(), wrong))
+    return causes
 
 
 def unmet(number: int) -> str:
@@ -158,17 +192,16 @@ def unmet(number: int) -> str:
 
 
 def _judged(rows: "DataFrame", pipeline: Pipeline) -> "DataFrame":
-    flags, causes = [], [F.col(REASON)]
+    broken = [~F.coalesce(F.expr(e.condition), F.lit(False)) for e in pipeline.expectations]
+    causes, flags = [F.col(REASON)], []
     for number, expectation in enumerate(pipeline.expectations):
-        broken = ~F.coalesce(F.expr(expectation.condition), F.lit(False))
         if expectation.action == "drop":
-            causes.append(F.when(broken, F.lit(f"not as expected: {expectation.name}")))
+            why = F.lit(f"not as expected: {expectation.name}")
+            causes.append(F.when(broken[number], why))
         else:
-            flags.append((F.col(REASON).isNull() & broken).alias(unmet(number)))
-    rows = rows.select("*", *flags).withColumn(REASON, F.coalesce(*causes))
+            flags.append((F.col(REASON).isNull() & broken[number]).alias(unmet(number)))
+    rows = rows.withColumn(REASON, F.coalesce(*causes))
     # Only bad records need their bytes again.
-    return reduce(
-        lambda table, raw: table.withColumn(raw, F.when(F.col(REASON).isNotNull(), F.col(raw))),
-        RAW,
-        rows,
-    )
+    raw = [F.when(F.col(REASON).isNotNull(), F.col(name)).alias(name) for name in RAW]
+    others = [F.col(name) for name in rows.columns if name not in RAW]
+    return rows.select(*others, *raw, *flags)

@@ -28,7 +28,8 @@ SIMPLE_TYPES = (
     *("string", "long", "int", "double", "float", "boolean", "binary", "date", "timestamp"),
     TIME,
 )
-_DECIMAL = re.compile(r"decimal\(\d{1,2},\d{1,2}\)")
+_DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
+_TIMES = (TIME, "timestamp", "date")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPAN = re.compile(r"[1-9]\d* (second|minute|hour|day)s?")
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
@@ -69,13 +70,15 @@ class Field:
     required: bool = False
 
     def __post_init__(self) -> None:
-        if self.type not in SIMPLE_TYPES and not _DECIMAL.fullmatch(self.type):
+        if self.type not in SIMPLE_TYPES and not _is_decimal(self.type):
             raise ConfigError(
                 f"field {self.field!r} has type {self.type!r}",
-                hint=f"types are {', '.join(SIMPLE_TYPES)} and decimal(P,S)",
+                hint=f"types are {', '.join(SIMPLE_TYPES)} and decimal(P,S), P up to 38",
             )
         _check_name("field", self.column)
-        if self.column in RESERVED:
+        if "'" in self.field:
+            raise ConfigError(f"a field is called {self.field!r}", hint="without quotes")
+        if self.column.lower() in RESERVED:
             raise ConfigError(
                 f"a field is called {self.column!r}, as one of Headrace's own columns",
                 hint="give it another name: Field(..., name='...')",
@@ -249,7 +252,8 @@ class Totals:
     def __post_init__(self) -> None:
         if not self.by and self.windows is None:
             raise ConfigError(f"totals {self.name!r} are by nothing", hint="by={'brand': 'brand'}")
-        _check_measures(self.name, self.measures)
+        keys = [*self.by, *(("window_start", "window_end") if self.windows else ())]
+        _check_measures(self.name, keys, self.measures)
         if self.late is not None:
             seconds(self.late)
 
@@ -272,7 +276,7 @@ class Sessions:
 
     def __post_init__(self) -> None:
         seconds(self.gap)
-        _check_measures(self.name, self.measures)
+        _check_measures(self.name, [self.key, "begin", "end", "gone"], self.measures)
 
 
 @dataclass(frozen=True)
@@ -335,6 +339,19 @@ class Pipeline:
                     hint="Pipeline(..., time='the column with the time')",
                 )
 
+    def _check_time(self, column: str) -> None:
+        for one in self.source.value.fields:
+            if one.column == column and one.type not in _TIMES:
+                raise ConfigError(
+                    f"pipeline {self.name!r} goes by {column!r}, a field of type {one.type}",
+                    hint=f"types of time are {', '.join(_TIMES)}",
+                )
+
+    @property
+    def time_is_given(self) -> bool:
+        """Whether the time is in the value: then equal records have equal times."""
+        return self.time in [field.column for field in self.source.value.fields]
+
     def _check_columns(self) -> None:
         _refuse_twins(f"pipeline {self.name!r} has two columns", list(self.columns))
         wanted = [("time", self.time)] if self.time else []
@@ -348,6 +365,9 @@ class Pipeline:
         for step in self.steps:
             if isinstance(step, Lookup):
                 wanted.append((f"lookup {step.path}", step.on))
+        if self.time is not None:
+            self._check_time(self.time)
+        _refuse_twins(f"table {self.rows.name!r} has two columns", [*self.rows.columns, *RESERVED])
         for where, column in wanted:
             if column not in self.columns:
                 raise ConfigError(
@@ -367,21 +387,27 @@ def _check_fields(fields: tuple[Field, ...]) -> None:
     _refuse_twins("a value has two fields", [field.field for field in fields])
 
 
-def _check_measures(table: str, measures: Mapping[str, Measure]) -> None:
+def _check_measures(table: str, keys: list[str], measures: Mapping[str, Measure]) -> None:
+    for name in keys:
+        _check_name(f"key of {table}", name)
+    _refuse_twins(f"table {table!r} has two columns", [*keys, *measures])
     for name, measure in measures.items():
         _check_name(f"measure of {table}", name)
-        if (
-            isinstance(measure, Sum)
-            and measure.type != "long"
-            and not _DECIMAL.fullmatch(measure.type)
-        ):
+        if isinstance(measure, Sum) and measure.type != "long" and not _is_decimal(measure.type):
             raise ConfigError(
                 f"measure {name!r} of {table} is a sum of type {measure.type!r}",
                 hint="decimal(P,S) or long: others are not exact when batches are added up",
             )
 
 
+def _is_decimal(text: str) -> bool:
+    found = _DECIMAL.fullmatch(text)
+    return found is not None and 0 < int(found[1]) <= 38 and int(found[2]) <= int(found[1])
+
+
 def _refuse_twins(what: str, names: list[str]) -> None:
+    """Spark does not tell upper from lower case in names."""
+    lower = [name.lower() for name in names]
     for name in names:
-        if names.count(name) > 1:
+        if lower.count(name.lower()) > 1:
             raise ConfigError(f"{what} called {name!r}", hint="give each its own name")

@@ -32,6 +32,15 @@ WINDOW_COLUMNS = ("window_start", "window_end")
 _PLACE = ("kafka_partition", "kafka_offset")
 
 
+def derive(table: Derived, rows: "DataFrame", time: str) -> "DataFrame":
+    """The whole table, of these rows alone."""
+    if isinstance(table, Totals):
+        return totals_of(table, rows, time)
+    if isinstance(table, Sessions):
+        return sessions_of(table, rows, time)
+    return latest_of(table, rows, time)
+
+
 def write_derived(
     table: Derived, rows: "DataFrame", time: str, span: Span | None, lake: Lake, commit: Commit
 ) -> None:
@@ -54,6 +63,7 @@ def _measured(name: str, measure: Measure) -> "Column":
         return F.count(counted).alias(name)
     value = F.expr(measure.expression)
     if isinstance(measure, Sum):
+        value = value.try_cast(measure.type)  # each by itself: the sum of sums is exact then
         if measure.where is not None:
             value = F.when(F.expr(measure.where), value)
         return F.coalesce(F.sum(value), F.lit(0)).cast(measure.type).alias(name)
@@ -119,7 +129,6 @@ def _write_totals(
 def _write_sessions(
     table: Sessions, rows: "DataFrame", time: str, span: Span | None, lake: Lake, commit: Commit
 ) -> None:
-    rows = rows.where(F.col(table.key).isNotNull() & F.col(time).isNotNull())
     ours = sessions_of(table, rows, time)
     if not lake.has(table.name) or span is None:
         lake.append(table.name, ours, commit)
@@ -150,6 +159,7 @@ def _write_sessions(
 
 def sessions_of(table: Sessions, rows: "DataFrame", time: str) -> "DataFrame":
     """The sessions of these rows alone."""
+    rows = rows.where(F.col(table.key).isNotNull() & F.col(time).isNotNull())
     before = F.lag(time).over(Window.partitionBy(table.key).orderBy(time))
     number = _numbered(table, F.col(time), before, time)
     measures = [_measured(name, measure) for name, measure in table.measures.items()]

@@ -1,8 +1,10 @@
 """Tables in a folder, each a Delta table, and what their commits say."""
 
 import contextlib
+import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -13,6 +15,7 @@ from headrace.spark.pipelines.definition import Lookup
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+RECENT_COMMITS = 20
 _TXN = {
     "txnAppId": "spark.databricks.delta.write.txnAppId",
     "txnVersion": "spark.databricks.delta.write.txnVersion",
@@ -22,16 +25,28 @@ _TXN = {
 
 @dataclass(frozen=True)
 class Commit:
-    """Who writes: a query's batch, and what the table's history says of it."""
+    """Who writes, and what the table's history says of it.
 
-    query: str
-    batch: int
+    Delta takes a version of an app once: a second driver at the same batch changes nothing.
+    """
+
+    app: str
+    version: int
     info: Mapping[str, Any]
 
     @property
     def options(self) -> dict[str, str]:
         text = orjson.dumps(self.info).decode()
-        return {"txnAppId": self.query, "txnVersion": str(self.batch), "userMetadata": text}
+        return {"txnAppId": self.app, "txnVersion": str(self.version), "userMetadata": text}
+
+    def of(self, definition: object) -> "Commit":
+        """The same for one table: its history remembers how it was defined."""
+        return replace(self, info={**self.info, "definition": fingerprint(definition)})
+
+
+def fingerprint(definition: object) -> str:
+    """Definitions are data: equal ones have equal fingerprints."""
+    return hashlib.sha256(repr(definition).encode()).hexdigest()[:16]
 
 
 class Lake:
@@ -39,7 +54,10 @@ class Lake:
 
     def __init__(self, spark: "SparkSession", folder: str) -> None:
         self._spark = spark
-        self.folder = folder.rstrip("/")
+        # Delta takes a path in SQL for one only if it is absolute.
+        self.folder = folder.rstrip("/") if "://" in folder else str(Path(folder).absolute())
+        if "`" in self.folder:
+            raise BadInput(f"the folder is named {folder!r}", hint="leave the ` out")
 
     def path(self, table: str) -> str:
         return f"{self.folder}/{table}"
@@ -56,25 +74,23 @@ class Lake:
         reader = self._spark.read.format(lookup.format)
         if lookup.format == "csv":
             reader = reader.option("header", "true")
-        table = reader.load(lookup.path).select(lookup.on, *lookup.columns)
-        return table.dropDuplicates([lookup.on])
-
-    def has_batch(self, table: str, commit: Commit) -> bool:
-        """Whether the table has this batch, or a later one, of this query."""
-        if not self.has(table):
-            return False
-        log = self._spark._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr]
-        snapshot = log.forTable(self._spark._jsparkSession, self.path(table)).update(
-            *(False, self._none(), self._none())
-        )
-        found = snapshot.transactions().get(commit.query)
-        return bool(found.isDefined() and found.get() >= commit.batch)
+        return reader.load(lookup.path).select(lookup.on, *lookup.columns)
 
     def append(self, table: str, rows: "DataFrame", commit: Commit) -> None:
         writer = rows.write.format("delta").mode("append").option("mergeSchema", "true")
         for name, value in commit.options.items():
             writer = writer.option(name, value)
         writer.save(self.path(table))
+
+    def overwrite(self, table: str, rows: "DataFrame", commit: Commit) -> None:
+        """A table made anew, whatever it was."""
+        writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        writer.option("userMetadata", commit.options["userMetadata"]).save(self.path(table))
+
+    def delete(self, table: str, condition: str, commit: Commit) -> None:
+        said = {_TXN["userMetadata"]: commit.options["userMetadata"]}
+        with _settings(self._spark, said):
+            self._spark.sql(f"DELETE FROM delta.`{self.path(table)}` WHERE {condition}")
 
     def merge(self, table: str, rows: "DataFrame", on: str, clauses: str, commit: Commit) -> None:
         """Merge rows (called `s`) into the table (`t`)."""
@@ -86,24 +102,26 @@ class Lake:
                 f"ON {on} {clauses}"
             )
 
-    def last_info(self, table: str) -> dict[str, Any] | None:
-        """What the newest commit of a pipeline says, if there is one."""
+    def last_info(self, table: str, pipeline: str | None = None) -> dict[str, Any] | None:
+        """What the newest commit of a pipeline says, if there is one; of a certain pipeline's."""
         if not self.has(table):
             return None
-        history = self._spark.sql(f"DESCRIBE HISTORY delta.`{self.path(table)}`")
-        found = history.where("userMetadata is not null").orderBy("version", ascending=False)
-        for row in found.select("userMetadata").limit(1).collect():
-            try:
-                return dict(orjson.loads(row[0]))
-            except (orjson.JSONDecodeError, TypeError) as error:
-                raise BadInput(
-                    f"the last commit of {self.path(table)} is no pipeline's: {row[0][:80]}",
-                    hint="give the pipeline a folder of its own with --lake",
-                ) from error
+        for limit in (f" LIMIT {RECENT_COMMITS}", ""):  # all of a long history takes its time
+            history = self._spark.sql(f"DESCRIBE HISTORY delta.`{self.path(table)}`{limit}")
+            found = history.where("userMetadata is not null").orderBy("version", ascending=False)
+            for row in found.select("userMetadata").collect():
+                info = _read_info(row[0])
+                if info is not None and pipeline in (None, info["pipeline"]):
+                    return info
         return None
 
-    def _none(self) -> Any:
-        return self._spark._jvm.scala.Option.empty()  # type: ignore[union-attr]
+
+def _read_info(text: str) -> dict[str, Any] | None:
+    try:
+        info = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return info if isinstance(info, dict) and {"pipeline", "so_far"} <= set(info) else None
 
 
 @contextlib.contextmanager

@@ -13,7 +13,11 @@ from headrace.clients import Admin, Connection
 from headrace.errors import BadInput, TopicExists
 from headrace.model import Latest, TopicPartition
 from headrace.observe import Progress, Silent
-from headrace.spark.ingest.running import cancelled_by_ctrl_c, translate_failure
+from headrace.spark.ingest.running import (
+    cancelled_by_ctrl_c,
+    stopped_by_signals,
+    translate_failure,
+)
 from headrace.spark.pipelines.accounts import Standing
 from headrace.spark.pipelines.definition import Pipeline
 from headrace.spark.session import session
@@ -21,7 +25,7 @@ from headrace.spark.session import session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamReader
+    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
     from headrace.spark.pipelines.batch import BatchDone
 
@@ -107,46 +111,63 @@ class _Running:
             )
         dead_topic = self._prepare_topics()
         spark = session(master=self._options.master, progress=self._progress)
-        from headrace.spark.pipelines.batch import Batches
+        try:
+            self._stream(spark, dead_topic, on_batch, stop)
+        except Exception as failure:
+            raise translate_failure(failure) from failure
+        finally:
+            self._progress.end()
+        return self.result
+
+    def _stream(
+        self,
+        spark: "SparkSession",
+        dead_topic: str,
+        on_batch: "Callable[[BatchDone], None]",
+        stop: threading.Event,
+    ) -> None:
+        from headrace.spark.pipelines.batch import Batches, DeadLetters
         from headrace.spark.pipelines.checkpoints import Checkpoint
         from headrace.spark.pipelines.lag import LagListener
         from headrace.spark.pipelines.lake import Lake
-
-        lake = Lake(spark, self._options.lake)
-        checkpoint = Checkpoint(spark, f"{lake.folder}/{CHECKPOINTS}/{self._pipeline.name}")
+        from headrace.spark.pipelines.mending import mend
 
         def done(batch: "BatchDone") -> None:
             self.result.add(batch)
             self._progress.advance(batch.counts.rows_in)
             on_batch(batch)
 
+        lake = Lake(spark, self._options.lake)
+        checkpoint = Checkpoint(spark, f"{lake.folder}/{CHECKPOINTS}/{self._pipeline.name}")
+        standing = mend(self._pipeline, lake, checkpoint.open_batch, self._progress)
+        dead_letters = DeadLetters(dead_topic, self._connection)
         batches = Batches(
-            *(self._pipeline, lake, checkpoint, self._connection, dead_topic),
-            *(self._topic_id, done),
+            *(self._pipeline, lake, checkpoint, standing, dead_letters, self._topic_id, done)
         )
         batches.check_topic()
-        records = self._records(spark, checkpoint.query is None, batches.standing)
         name = f"{self._pipeline.name}-{uuid.uuid4().hex[:8]}"
-        listener = LagListener(
-            self._options.group or group_of(self._pipeline), self._connection, name
-        )
+        group = self._options.group or group_of(self._pipeline)
+        listener = LagListener(group, self._connection, name)
         spark.streams.addListener(listener)
         try:
-            self._begin(batches.standing)
-            writer = records.load().writeStream.queryName(name).foreachBatch(batches.run)
+            self._begin(standing)
+            records = self._records(spark, standing).load()
+            writer = records.writeStream.queryName(name).foreachBatch(batches.run)
             writer = writer.option("checkpointLocation", checkpoint.folder)
-            writer = (
-                writer.trigger(availableNow=True)
-                if self._options.every is None
-                else writer.trigger(processingTime=f"{self._options.every} seconds")
-            )
-            self._wait(writer.start(), stop)
-        except Exception as failure:
-            raise translate_failure(failure) from failure
+            self._wait(self._triggered(writer).start(), stop)
+        except Exception:
+            if batches.failure is not None and not stop.is_set():
+                raise batches.failure from None
+            if not stop.is_set():
+                raise
         finally:
-            self._progress.end()
             self._until_told(spark, listener)
-        return self.result
+            batches.close()
+
+    def _triggered(self, writer: "DataStreamWriter") -> "DataStreamWriter":
+        if self._options.every is None:
+            return writer.trigger(availableNow=True)
+        return writer.trigger(processingTime=f"{self._options.every} seconds")
 
     def _begin(self, standing: Standing) -> None:
         """A bar, if there is an end to go to; markers of transactions are counted as records."""
@@ -170,12 +191,11 @@ class _Running:
     def _topic_id(self) -> str:
         return self._admin.topic_id(self._pipeline.source.name)
 
-    def _records(
-        self, spark: "SparkSession", is_new: bool, standing: Standing
-    ) -> "DataStreamReader":
-        """All that was committed to the topic; a checkpoint knows better where to begin."""
+    def _records(self, spark: "SparkSession", standing: Standing) -> "DataStreamReader":
+        """All that was committed to the topic, from where the tables end; a checkpoint that has
+        seen a batch knows by itself where to go on."""
         starting = "earliest"
-        if is_new and standing.ranges:
+        if standing.ranges:
             starting = orjson.dumps(self._after(standing)).decode()
         return (
             spark.readStream.format("kafka")
@@ -197,14 +217,15 @@ class _Running:
 
     def _wait(self, query: "StreamingQuery", stop: threading.Event) -> None:
         """Until the query ends, by itself or because somebody wants it to."""
-        stoppable = cancelled_by_ctrl_c(query.stop)
-        with stoppable if self._options.every is None else contextlib.nullcontext():
+        once = self._options.every is None
+        with cancelled_by_ctrl_c(query.stop) if once else stopped_by_signals(stop):
             while not query.awaitTermination(1):
                 if stop.is_set():
                     query.stop()
 
     def _until_told(self, spark: "SparkSession", listener: Any) -> None:
         """Spark tells listeners of a batch a moment after it."""
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-        spark.streams.removeListener(listener)
+        with contextlib.suppress(Exception):  # its tables are written, and the next run tells
+            spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+            spark.streams.removeListener(listener)
         listener.close()

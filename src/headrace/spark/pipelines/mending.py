@@ -1,0 +1,132 @@
+"""Tables in step with the table of rows, before a pipeline goes on.
+
+The table of rows is the truth. A derived table that is ahead of it (a batch was cut short, and its
+checkpoint is lost), behind it, new, or defined in another way is made anew from the rows. What
+late rows and dead letters are beyond it is deleted: it comes again.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import AnalysisException
+
+from headrace.errors import BadInput, ConfigError
+from headrace.observe import Progress
+from headrace.spark.pipelines.accounts import Standing, joined
+from headrace.spark.pipelines.checkpoints import Ranges
+from headrace.spark.pipelines.definition import DEAD_LETTERS, ROW_ID, Derived, Pipeline, Totals
+from headrace.spark.pipelines.deriving import derive
+from headrace.spark.pipelines.lake import Commit, Lake, fingerprint
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def standing_of(pipeline: Pipeline, lake: Lake) -> Standing:
+    """What the table of rows says, from the last batch that counts."""
+    name = pipeline.rows.name
+    info = _info(pipeline, lake, name)
+    if info is not None:
+        return Standing.from_json(info["so_far"])
+    if lake.has(name):
+        raise BadInput(
+            f"{lake.path(name)} is a table, but no pipeline's",
+            hint=f"give pipeline {pipeline.name!r} a folder of its own with --lake",
+        )
+    return Standing()
+
+
+def mend(pipeline: Pipeline, lake: Lake, open_batch: Ranges | None, progress: Progress) -> Standing:
+    """Bring every table in step; returns where the pipeline stands."""
+    standing = standing_of(pipeline, lake)
+    pending: Ranges | None = None
+    if open_batch is not None and standing.follows(open_batch):
+        pending = joined(standing.ranges, open_batch)
+    infos = {table.name: _info(pipeline, lake, table.name) for table in pipeline.derived}
+    sides = {name: lake.last_info(name, pipeline.name) for name in _side_tables(pipeline)}
+    wrong = [t for t in pipeline.derived if not _in_step(t, infos[t.name], lake, standing, pending)]
+    beyond = [name for name, info in sides.items() if _is_beyond(info, standing, pending)]
+    known = [info["so_far"]["generation"] for info in (*infos.values(), *sides.values()) if info]
+    generation = max([standing.generation, *known])
+    # Delta has seen batches that are to come again: they come under another name.
+    standing = replace(standing, generation=generation + bool(wrong or beyond))
+    for table in wrong:
+        progress.step(f"making table {table.name} anew from {pipeline.rows.name}")
+        _remake(table, pipeline, lake, standing)
+    for name in beyond:
+        owner = f"pipeline = '{pipeline.name}' AND " if name == DEAD_LETTERS else ""
+        condition = f"{owner}NOT ({_not_beyond(standing)})"
+        lake.delete(name, condition, _commit(pipeline, standing))
+    return standing
+
+
+def _side_tables(pipeline: Pipeline) -> list[str]:
+    late = [t.late_name for t in pipeline.derived if isinstance(t, Totals) and t.late]
+    return [*late, DEAD_LETTERS]
+
+
+def _is_beyond(info: dict[str, Any] | None, standing: Standing, pending: Ranges | None) -> bool:
+    if info is None:
+        return False
+    theirs = Standing.from_json(info["so_far"]).ranges
+    return theirs != pending and not standing.includes(theirs)
+
+
+def _commit(pipeline: Pipeline, standing: Standing) -> Commit:
+    info = {"pipeline": pipeline.name, "so_far": standing.to_json()}
+    return Commit(pipeline.name, standing.position, info)
+
+
+def _info(pipeline: Pipeline, lake: Lake, table: str) -> dict[str, Any] | None:
+    info = lake.last_info(table)
+    if info is not None and info["pipeline"] != pipeline.name:
+        raise BadInput(
+            f"{lake.path(table)} belongs to pipeline {info['pipeline']!r}",
+            hint=f"give pipeline {pipeline.name!r} a folder of its own with --lake",
+        )
+    return info
+
+
+def _in_step(
+    table: Derived,
+    info: dict[str, Any] | None,
+    lake: Lake,
+    standing: Standing,
+    pending: Ranges | None,
+) -> bool:
+    if info is None:
+        return not standing.ranges and not lake.has(table.name)
+    if info["definition"] != fingerprint(table):
+        return False
+    return Standing.from_json(info["so_far"]).ranges in (standing.ranges, pending)
+
+
+def _remake(table: Derived, pipeline: Pipeline, lake: Lake, standing: Standing) -> None:
+    commit = _commit(pipeline, standing).of(table)
+    if not lake.has(pipeline.rows.name):
+        lake.overwrite(table.name, lake.read(table.name).limit(0), commit)
+        return
+    rows = lake.read(pipeline.rows.name)
+    if isinstance(table, Totals) and lake.has(table.late_name):
+        rows = rows.join(lake.read(table.late_name).select(ROW_ID), ROW_ID, "left_anti")
+    lake.overwrite(table.name, _derived(table, pipeline, rows), commit)
+
+
+def _derived(table: Derived, pipeline: Pipeline, rows: "DataFrame") -> "DataFrame":
+    try:
+        return derive(table, rows, pipeline.time or "")
+    except AnalysisException as error:
+        raise ConfigError(
+            f"table {table.name} cannot be made from {pipeline.rows.name}: {error}".splitlines()[0],
+            hint="the table of rows must keep the columns that it needs: Rows(columns=...)",
+        ) from error
+
+
+def _not_beyond(standing: Standing) -> str:
+    """SQL: the row's record is one that the table of rows has behind it."""
+    places = [
+        f"(kafka_topic = '{topic}' AND kafka_partition = {partition} AND kafka_offset < {end})"
+        for topic, ends in standing.ends.items()
+        for partition, end in ends.items()
+    ]
+    return " OR ".join(places) or "false"
