@@ -1,11 +1,9 @@
 """Pipelines on Spark: tables equal what is worked out without Spark, whatever happens meanwhile."""
 
 import contextlib
-import random
 import secrets
 import shutil
 from datetime import timedelta
-from decimal import Decimal
 from pathlib import Path
 
 import orjson
@@ -44,31 +42,10 @@ from support.lake import (
     infos,
     revenue,
     sessions,
+    some_events,
     table,
     tuples,
 )
-
-KINDS = ("view", "view", "view", "cart", "remove_from_cart", "purchase")
-BRANDS = (None, "aqua", "shiseido")
-CATEGORIES = (None, "appliances.kitchen", "appliances.sewing", "furniture")
-
-
-def some_events(count, seed=0, minutes=600, start=START):
-    """Events in no order at all, of a few sessions with gaps in them."""
-    dice = random.Random(seed)
-    return [
-        Event(
-            row=f"{seed}:{number}",
-            time=start + timedelta(seconds=dice.randrange(minutes * 60)),
-            kind=dice.choice(KINDS),
-            category=dice.choice(CATEGORIES),
-            brand=dice.choice(BRANDS),
-            price=Decimal(dice.randrange(100_000)) / 100,
-            user=dice.randrange(10),
-            session=dice.choice((None, *(f"s{number}" for number in range(12)))),
-        )
-        for number in range(count)
-    ]
 
 
 @pytest.fixture

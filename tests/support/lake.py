@@ -1,5 +1,6 @@
 """Tables read without Spark, and what must be in them, worked out without Spark."""
 
+import random
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,6 +54,31 @@ class Event:
 
 
 START = datetime(2019, 10, 1, tzinfo=UTC)
+
+
+KINDS = ("view", "view", "view", "cart", "remove_from_cart", "purchase")
+BRANDS = (None, "aqua", "shiseido")
+CATEGORIES = (None, "appliances.kitchen", "appliances.sewing", "furniture")
+
+
+def some_events(
+    count: int, seed: int = 0, minutes: int = 600, start: datetime = START
+) -> list[Event]:
+    """Events in no order at all, of a few sessions with gaps in them."""
+    dice = random.Random(seed)
+    return [
+        Event(
+            row=f"{seed}:{number}",
+            time=start + timedelta(seconds=dice.randrange(minutes * 60)),
+            kind=dice.choice(KINDS),
+            category=dice.choice(CATEGORIES),
+            brand=dice.choice(BRANDS),
+            price=Decimal(dice.randrange(100_000)) / 100,
+            user=dice.randrange(10),
+            session=dice.choice((None, *(f"s{number}" for number in range(12)))),
+        )
+        for number in range(count)
+    ]
 
 
 def hour(time: datetime) -> datetime:

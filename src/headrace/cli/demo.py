@@ -29,7 +29,7 @@ def demo(
     ] = False,
     output: OutputOption = Output.table,
 ) -> None:
-    """A stream into Kafka, handled in parallel, and a file; brokers killed, all accounted for."""
+    """A stream into Kafka, handled in parallel; a file to tables; brokers killed, all adds up."""
     from headrace.labs.handlers_story import tell_handlers
     from headrace.labs.story import tell
     from headrace.local import LocalCluster
@@ -80,18 +80,23 @@ def _handler_chapters(account: "HandlersAccount") -> list[Any]:
 
 def _file_chapters(story: "FileStory | None") -> list[Any]:
     if story is None:
-        return ["For the third act, files on Spark: pip install 'headrace[spark]'"]
+        return ["For the third act, files and tables on Spark: pip install 'headrace[spark]'"]
     account = story.account
     line = (
-        *(account.file_rows, account.kafka_rows, account.dead_rows, account.duplicates),
-        *(account.missing, _verdict(account.balanced)),
+        *(account.file_rows, account.kafka_rows, account.table_rows, account.dead_rows),
+        *(account.duplicates, account.missing, _verdict(account.balanced)),
     )
-    columns = (">rows in the file", ">in the topic", ">dead letters", ">duplicates", ">missing", "")
-    title = f"a file, exactly once, though broker {story.killed_broker} was killed meanwhile"
+    columns = (
+        *(">rows in the file", ">in the topic", ">in table events", ">dead letters"),
+        *(">duplicates", ">missing", ""),
+    )
+    title = f"a file to a topic to tables, though broker {story.killed_broker} was killed meanwhile"
     chapters = [
+        grid(("brand", ">sold", ">revenue"), story.best, "what table revenue says"),
+        grid(tuple(f">{name}" for name in story.tables), [tuple(story.tables.values())], "tables"),
         grid(columns, [line], title),
-        f"sent in {story.seconds:.1f} s (start of Spark included); the same ingest once more sent "
-        f"{story.sent_again:,} rows",
+        f"sent in {story.seconds:.1f} s (start of Spark included), made into tables in "
+        f"{story.stream_seconds:.1f} s; the same ingest once more sent {story.sent_again:,} rows",
     ]
     if story.reasons:
         chapters.insert(

@@ -18,6 +18,7 @@ from headrace.cli import (
     ingest,
     lab,
     produce,
+    reconcile,
     schema,
     stream,
     topic,
@@ -43,6 +44,7 @@ app.command("consume")(consume.consume)
 app.command("run")(running.run)
 app.command("ingest")(ingest.ingest)
 app.command("stream")(stream.stream)
+app.command("reconcile")(reconcile.reconcile)
 app.add_typer(schema.app, name="schema")
 app.add_typer(generate.app, name="generate")
 app.add_typer(lab.app, name="lab")

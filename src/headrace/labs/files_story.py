@@ -1,7 +1,7 @@
-"""The demo's third act: a file becomes a topic, exactly once, though a broker dies meanwhile.
+"""The demo's third act: a file becomes a topic, and the topic tables, though a broker dies.
 
-Every row of the file is accounted for afterwards by its id, which names the file's content and
-the line: in the topic once, or among the dead letters once.
+Every row of the file is accounted for afterwards, record by record: in the table of events once,
+or among the dead letters once.
 """
 
 import tempfile
@@ -9,9 +9,9 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.clients import Admin, Connection, Reader
 from headrace.local import LocalCluster
@@ -19,37 +19,29 @@ from headrace.model import Deadline, Record
 from headrace.observe import Progress
 from headrace.services.generate import write_clickstream
 
+if TYPE_CHECKING:
+    from headrace.services.reconcile import Account
+
 TOPIC = "ecommerce.files"
 PARTITIONS = 5
 ROWS = 50_000
 BAD = 0.01
 SECONDS_TO_SEE_ROWS = 120.0
-
-
-@dataclass(frozen=True)
-class FileAccount:
-    """Every row of the file: in the topic, or dead; none twice, none missing."""
-
-    file_rows: int
-    kafka_rows: int
-    dead_rows: int
-    duplicates: int
-    missing: int
-    balanced: bool
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+TABLES = ("events", "sessions", "funnel", "revenue")
 
 
 @dataclass(frozen=True)
 class FileStory:
-    """What the second act saw."""
+    """What the third act saw."""
 
-    account: FileAccount
+    account: "Account"
     killed_broker: int
     sent_again: int
     seconds: float
     reasons: dict[str, int]
+    tables: dict[str, int]  # how many rows each has
+    best: list[tuple[str, int, Any]]  # brands, what they sold and for how much
+    stream_seconds: float
 
 
 def tell_files(cluster: LocalCluster, progress: Progress, file: Path | None = None) -> FileStory:
@@ -65,9 +57,6 @@ def tell_files(cluster: LocalCluster, progress: Progress, file: Path | None = No
             file = Path(folder) / "events.csv"
             progress.step(f"writing a file of {ROWS:,} rows, one in a hundred bad")
             write_clickstream(file, ROWS, seed=7, bad=BAD)
-            file_rows = ROWS
-        else:
-            file_rows = sum(1 for line in file.read_bytes().splitlines() if line) - 1
         options = IngestOptions([str(file)], TOPIC, CLICKSTREAM)
         connection = Connection(cluster.bootstrap)
         victim = admin.topic(TOPIC).partitions[0].leader or 1
@@ -76,24 +65,44 @@ def tell_files(cluster: LocalCluster, progress: Progress, file: Path | None = No
         progress.step(f"starting broker {victim} again, and the same ingest once more")
         cluster.start(victim)
         again = ingest(options, connection, progress)
-    progress.step("reading everything back")
-    rows, dead = _records(cluster, TOPIC), _records(cluster, f"{TOPIC}.dead")
-    return FileStory(
-        account=account_for(file_rows, rows, dead),
-        killed_broker=victim,
-        sent_again=again.rows_sent + again.rows_dead,
-        seconds=result.seconds,
-        reasons=_reasons(dead),
-    )
+        lake = Path(folder) / "lake"
+        stream_seconds, account = _to_tables(lake, connection, progress)
+        return FileStory(
+            account=account,
+            killed_broker=victim,
+            sent_again=again.rows_sent + again.rows_dead,
+            seconds=result.seconds,
+            reasons=_reasons(_records(cluster, f"{TOPIC}.dead")),
+            tables={name: _count(lake, name) for name in TABLES},
+            best=_best(lake),
+            stream_seconds=stream_seconds,
+        )
 
 
-def account_for(file_rows: int, rows: list[Record], dead: list[Record]) -> FileAccount:
-    """Balanced if each row of the file stands in one of the topics, once."""
-    ids = Counter(_header(record, "headrace-row") for record in (*rows, *dead))
-    duplicates = ids.total() - len(ids)
-    missing = file_rows - len(ids)
-    balanced = len(rows) + len(dead) == file_rows and not duplicates and not missing
-    return FileAccount(file_rows, len(rows), len(dead), duplicates, missing, balanced)
+def _to_tables(lake: Path, connection: Connection, progress: Progress) -> "tuple[float, Account]":
+    from headrace.services.reconcile_sources import ReconcileOptions, reconcile
+    from headrace.spark.pipelines import CLICKSTREAM
+    from headrace.spark.pipelines.runner import StreamOptions, stream
+
+    result = stream(StreamOptions(CLICKSTREAM, str(lake), topic=TOPIC), connection, progress)
+    progress.step("reading everything back: does every row add up?")
+    account = reconcile(ReconcileOptions(TOPIC, str(lake), full=True), connection, progress)
+    return result.seconds, account
+
+
+def _count(lake: Path, table: str) -> int:
+    from headrace.services.delta_tables import Snapshot
+
+    return Snapshot(lake / table).count()
+
+
+def _best(lake: Path) -> list[tuple[str, int, Any]]:
+    from headrace.services.delta_tables import Snapshot
+
+    columns = "brand, sum(purchases) AS sold, sum(revenue) AS revenue"
+    found = Snapshot(lake / "revenue").select(f"{columns}", "true GROUP BY brand", ["revenue DESC"])
+    rows = [row for batch in found for row in batch.to_pylist()]
+    return [(row["brand"], row["sold"], row["revenue"]) for row in rows[:5]]
 
 
 @contextmanager

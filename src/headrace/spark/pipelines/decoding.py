@@ -70,10 +70,13 @@ def _by_key(table: "DataFrame", step: Lookup, rows: "DataFrame") -> "DataFrame":
 def _parsed(records: "DataFrame", value: Json) -> "DataFrame":
     text = F.col("value").cast("string")
     known = F.array(*(F.lit(field.field) for field in value.fields))
+    keys = F.json_object_keys(_TEXT)
+    # Most records have all fields in their order, which is soon seen.
+    unknown = F.when(keys != known, F.array_except(keys, known))
     return (
         records.withColumn(_TEXT, text)
         .withColumn(_PARSED, F.from_json(_TEXT, _schema(value), _STRICT))
-        .withColumn(_UNKNOWN, F.array_except(F.json_object_keys(_TEXT), known))
+        .withColumn(_UNKNOWN, unknown)
     )
 
 
@@ -135,14 +138,14 @@ def _rescued(value: Json) -> "Column":
 
 def _problem(value: Json) -> "Column":
     """Why a record is bad, the first cause; null if it is good."""
-    text = F.trim(F.col(_TEXT), F.lit(" \t\r\n"))
-    is_object = text.startswith("{") & text.endswith("}")
+    trimmed = F.trim(F.col(_TEXT), F.lit(" \t\r\n"))  # slow, and seldom needed
+    is_object = _is_in_braces(F.col(_TEXT)) | _is_in_braces(trimmed)
     causes = [
         F.when(F.col("value").isNull(), F.lit("the value is null")),
         F.when(~F.is_valid_utf8(_TEXT), F.lit("the value is not UTF-8")),
         F.when(~is_object, F.lit("the value is no JSON object")),
         F.when(_corrupt(), F.coalesce(*_wrong_fields(value), F.lit("the value is not JSON"))),
-        F.when(~_is_one(text), F.lit("something follows the JSON object")),
+        F.when(~_is_one(), F.lit("something follows the JSON object")),
         *(cause for field in value.fields for cause in _causes(field)),
     ]
     if value.drift == "freeze":
@@ -166,13 +169,18 @@ def _wrong_fields(value: Json) -> "list[Column]":
     return causes
 
 
-def _is_one(text: "Column") -> "Column":
+def _is_in_braces(text: "Column") -> "Column":
+    return text.startswith("{") & text.endswith("}")
+
+
+def _is_one() -> "Column":
     """Whether there is one object and nothing after it: Spark would read the first, and no more.
 
     An object whose first closing brace is the last character is one; of others, all is parsed.
     """
-    simple = F.instr(text, "}") == F.length(text)
-    parsed = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<string>")
+    before = F.octet_length(F.substring_index(_TEXT, "}", 1))
+    parsed = F.from_json(F.concat(F.lit("["), _TEXT, F.lit("]")), "array<string>")
+    simple = before + 1 == F.octet_length(_TEXT)
     return simple | F.coalesce(F.size(parsed) == 1, F.lit(False))
 
 

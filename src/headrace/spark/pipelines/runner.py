@@ -37,14 +37,15 @@ _EARLIEST = -2  # as Spark writes it
 @dataclass(frozen=True)
 class StreamOptions:
     """Which pipeline, into which folder, and when it looks for more: `every` some seconds, or once
-    for all that is there now. `group` is where its lag is shown; `topic` stands in for the
-    pipeline's own."""
+    for all that is there now. `group` is where its lag is shown, if it is; `topic` stands in for
+    the pipeline's own."""
 
     pipeline: Pipeline
     lake: str
     topic: str | None = None
     every: float | None = None
     group: str | None = None
+    show_lag: bool = True
     dead_topic: str | None = None
     records_per_batch: int = RECORDS_PER_BATCH
     master: str | None = None
@@ -147,8 +148,9 @@ class _Running:
         batches.check_topic()
         name = f"{self._pipeline.name}-{uuid.uuid4().hex[:8]}"
         group = self._options.group or group_of(self._pipeline)
-        listener = LagListener(group, self._connection, name)
-        spark.streams.addListener(listener)
+        listener = LagListener(group, self._connection, name) if self._options.show_lag else None
+        if listener is not None:
+            spark.streams.addListener(listener)
         try:
             self._begin(standing)
             records = self._records(spark, standing).load()
@@ -161,7 +163,8 @@ class _Running:
             if not stop.is_set():
                 raise
         finally:
-            self._until_told(spark, listener)
+            if listener is not None:
+                self._until_told(spark, listener)
             batches.close()
 
     def _triggered(self, writer: "DataStreamWriter") -> "DataStreamWriter":

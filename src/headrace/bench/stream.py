@@ -1,0 +1,167 @@
+"""What does a pipeline cost beside the same read, decode and write by plain Spark?
+
+The same records of a topic are read into Spark's `noop`; read, decoded and written to a Delta
+table by plain Spark, with no checks; and by pipelines: to the table of events alone, without its
+lag being shown, and to all four tables of the clickstream. In turns, several rounds; ratios are
+taken within a round, and the median round counts. Before that each reads a little.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from headrace.bench.measurement import Measurement
+from headrace.clients import Admin, Connection
+from headrace.local import LocalCluster
+from headrace.observe import Progress, Silent
+from headrace.services.generate import write_clickstream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.spark.pipelines import Pipeline
+
+QUESTION = "What does a pipeline to tables cost beside plain Spark?"
+ROWS = 1_000_000
+WARM_UP_ROWS = 200_000
+ROUNDS = 3
+PARTITIONS = 5
+NOOP, PLAIN = "Spark, Kafka to noop", "Spark, read, decode, write"
+EVENTS, SILENT, FULL = "headrace, events", "headrace, events, no lag shown", "headrace, four tables"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The Spark session, the brokers, and how each system reads a topic."""
+
+    spark: "SparkSession"
+    connection: Connection
+    folder: Path
+    numbers: "count[int]"
+
+    def noop(self, topic: str) -> None:
+        writer = self._records(topic).writeStream.format("noop")
+        writer.option("checkpointLocation", self._new()).trigger(
+            availableNow=True
+        ).start().awaitTermination()
+
+    def plain(self, topic: str) -> None:
+        from pyspark.sql import functions as F  # noqa: N812
+
+        fields = "eventTime long, eventType string, productId long, categoryId long, "
+        fields += "categoryCode string, brand string, price decimal(12,2), userid long, "
+        fields += "userSession string"
+        parsed = F.from_json(F.col("value").cast("string"), fields).alias("event")
+        rows = self._records(topic).select(parsed).select("event.*")
+        writer = rows.writeStream.format("delta").option("checkpointLocation", self._new())
+        writer.trigger(availableNow=True).start(self._new()).awaitTermination()
+
+    def events(self, topic: str, *, show_lag: bool = True) -> None:
+        from headrace.spark.pipelines import CLICKSTREAM
+
+        self._stream(replace(CLICKSTREAM, derived=()), topic, show_lag)
+
+    def silent(self, topic: str) -> None:
+        self.events(topic, show_lag=False)
+
+    def full(self, topic: str) -> None:
+        from headrace.spark.pipelines import CLICKSTREAM
+
+        self._stream(CLICKSTREAM, topic, show_lag=True)
+
+    def _stream(self, pipeline: "Pipeline", topic: str, show_lag: bool) -> None:
+        from headrace.spark.pipelines.runner import StreamOptions, stream
+
+        stream(
+            StreamOptions(pipeline, self._new(), topic=topic, show_lag=show_lag), self.connection
+        )
+
+    def _records(self, topic: str) -> "DataFrame":
+        from headrace.spark.pipelines.runner import RECORDS_PER_BATCH
+
+        reader = self.spark.readStream.format("kafka").option("subscribe", topic)
+        reader = reader.option("kafka.bootstrap.servers", self.connection.bootstrap)
+        reader = reader.option("kafka.isolation.level", "read_committed")
+        reader = reader.option("maxOffsetsPerTrigger", str(RECORDS_PER_BATCH))
+        return reader.option("startingOffsets", "earliest").load()
+
+    def _new(self) -> str:
+        return str(self.folder / str(next(self.numbers)))
+
+
+def measure(progress: Progress) -> Measurement:
+    from headrace.spark import session
+
+    spark = session("bench", progress=progress)
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder,
+            LocalCluster(1, progress=progress) as cluster,
+        ):
+            bench = Bench(spark, Connection(cluster.bootstrap), Path(folder), count())
+            return _measure(bench, progress)
+    finally:
+        spark.stop()
+
+
+def _measure(bench: Bench, progress: Progress) -> Measurement:
+    for topic, size in (("warm", WARM_UP_ROWS), ("events", ROWS)):
+        progress.step(f"sending {size:,} rows")
+        _fill(bench, topic, size)
+    systems: dict[str, Callable[[str], None]] = {
+        NOOP: bench.noop,
+        PLAIN: bench.plain,
+        SILENT: bench.silent,
+        EVENTS: bench.events,
+        FULL: bench.full,
+    }
+    for name, run in systems.items():
+        progress.step(f"warming up: {name}")
+        run("warm")
+    times: dict[str, list[float]] = {name: [] for name in systems}
+    for number in range(ROUNDS):
+        progress.step(f"round {number + 1} of {ROUNDS}")
+        # To and fro: what one leaves behind, the next one pays for.
+        for name in list(systems)[:: -1 if number % 2 else 1]:
+            started = time.perf_counter()
+            systems[name]("events")
+            times[name].append(time.perf_counter() - started)
+    rows = [
+        {
+            "case": f"{ROWS:,} records",
+            "system": name,
+            "seconds": round(median(found), 2),
+            "rows_per_second": round(ROWS / median(found)),
+        }
+        for name, found in times.items()
+    ]
+    return Measurement(rows, _ratios(times))
+
+
+def _fill(bench: Bench, topic: str, rows: int) -> None:
+    from headrace.spark.ingest.job import ingest
+    from headrace.spark.ingest.options import IngestOptions
+    from headrace.spark.ingest.schema import CLICKSTREAM
+
+    Admin(bench.connection).create_topic(topic, PARTITIONS, 1)
+    path = bench.folder / f"{topic}.csv"
+    write_clickstream(path, rows, seed=3, bad=0.0)
+    ingest(IngestOptions([str(path)], topic, CLICKSTREAM), bench.connection, Silent())
+
+
+def _ratios(times: dict[str, list[float]]) -> dict[str, float]:
+    def ratio(one: str, other: str) -> float:
+        return round(median(a / b for a, b in zip(times[one], times[other], strict=True)), 2)
+
+    return {
+        "events / plain Spark": ratio(EVENTS, PLAIN),
+        "events / noop": ratio(EVENTS, NOOP),
+        "plain Spark / noop": ratio(PLAIN, NOOP),
+        "four tables / events": ratio(FULL, EVENTS),
+        "lag shown / not shown": ratio(EVENTS, SILENT),
+    }
