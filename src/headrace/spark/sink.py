@@ -179,7 +179,7 @@ class Place:
 class BatchWriter(DataSourceArrowWriter):
     """Writes a batch."""
 
-    def __init__(self, plan: Plan, batch: int | None) -> None:
+    def __init__(self, plan: Plan, batch: int | None = None) -> None:
         self._plan, self._batch = plan, batch
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> PiecesDone:
