@@ -32,6 +32,7 @@ def main() -> None:
     console.print(Text.from_ansi(f"$ {' '.join(command)}\n{done.stdout}"))
     # The fonts of the template would be fetched from elsewhere; the viewer's own will do.
     template = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    template = re.sub(r"<!--.*?-->", "", template, flags=re.DOTALL)
     Path(target).write_text(console.export_svg(title=" ".join(command), code_format=template))
 
 

@@ -14,4 +14,7 @@ from support.handled import Members
 def test_members_that_come_and_go_for_minutes_never_share_a_key(
     kafka_cluster: LocalCluster, members: Members, dice: random.Random
 ) -> None:
-    churn(kafka_cluster, members, dice, seconds=180)
+    result = churn(kafka_cluster, members, dice, seconds=180)
+    assert result.lost == set()
+    assert result.swapped == []
+    assert result.overlapping == []

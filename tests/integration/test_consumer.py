@@ -68,6 +68,7 @@ def test_far_more_handlers_run_at_once_than_there_are_partitions(
 
     with app.running() as running:
         eventually(lambda: running.status()[0].handled == 500, "all records are handled")
+        assert running.status()[0].failed == 0
 
 
 def test_a_restart_repeats_nothing_though_a_record_in_the_middle_is_unfinished(

@@ -114,7 +114,16 @@ def test_from_a_file_to_tables_every_row_is_accounted_for_and_what_breaks_it_is_
     assert (whole["unread"], whole["findings"]) == (0, [])
     assert headrace.json(*rig.arguments, "--full") == whole
 
-    # Rows deleted from the table: how many, and by --full which.
+    check_deleted_rows_are_named(rig, headrace, file)
+    # What the hint says brings them back.
+    rig.sql("RESTORE {0} TO VERSION AS OF 0")
+    assert rig.reconcile(full=True).balanced
+
+    check_a_record_by_hand_is_named(rig, sent)
+
+
+def check_deleted_rows_are_named(rig, headrace, file):
+    """How many, and by --full which."""
     before = {row["row_id"]: row for row in table(rig.lake, "events")}
     rig.sql("DELETE FROM {0} WHERE kafka_partition = 1 AND kafka_offset BETWEEN 20 AND 29")
     rig.sql("DELETE FROM {0} WHERE kafka_partition = 2 AND kafka_offset = 5")
@@ -139,11 +148,9 @@ def test_from_a_file_to_tables_every_row_is_accounted_for_and_what_breaks_it_is_
     assert named == {int(row["row_id"].split(":")[1]) for row in gone}
     assert {f.where for f in by_file} == {str(file)}
 
-    # What the hint says brings them back.
-    rig.sql("RESTORE {0} TO VERSION AS OF 0")
-    assert rig.reconcile(full=True).balanced
 
-    # A record by hand: not read yet, then a dead letter; it never came from a file.
+def check_a_record_by_hand_is_named(rig, sent):
+    """Not read yet, then a dead letter; it never came from a file."""
     rig.send((b"by hand", None), partition=2)
     (by_hand,) = [r for r in records(rig.cluster, rig.topic) if r.value == b"by hand"]
     account = rig.reconcile()

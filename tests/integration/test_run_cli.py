@@ -125,6 +125,7 @@ def test_instances_end_with_the_command_that_started_them(shop, kafka_cluster):
     eventually(lambda: len(shop.handlers()) == 2, "both instances are at work", 60)
     process.kill()
     eventually(lambda: not any(map(psutil.pid_exists, shop.handlers())), "no instance is left", 60)
+    assert len(shop.handlers()) == 2  # those that are gone
 
 
 @pytest.mark.parametrize(

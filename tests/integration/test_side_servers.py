@@ -77,7 +77,8 @@ def test_a_file_source_fills_a_topic(side: tuple[Home, dict[str, Any]], tmp_path
     def arrived() -> list[str]:
         return [json.loads(r["value"]) for r in home.json("consume", "lines")]
 
-    eventually(lambda: arrived() == ["first", "second"], "both lines are in the topic", every=0.3)
+    eventually(lambda: len(arrived()) == 2, "both lines are in the topic", every=0.3)
+    assert arrived() == ["first", "second"]
 
 
 def test_the_registry_is_what_confluents_client_expects(

@@ -63,7 +63,10 @@ def test_an_orderly_restart_repeats_nothing(kafka_cluster, members):
 
 def test_members_that_come_and_go_never_share_a_key(kafka_cluster, members, dice):
     """Orderly leaves and SIGKILLs at random; a short version of the chaos test."""
-    churn(kafka_cluster, members, dice, seconds=25)
+    result = churn(kafka_cluster, members, dice, seconds=25)
+    assert result.lost == set()
+    assert result.swapped == []
+    assert result.overlapping == []
 
 
 @pytest.mark.parametrize("executor", ["thread", "async"])

@@ -167,6 +167,7 @@ def test_an_answer_for_a_partition_that_has_gone_is_no_matter(make_rig):
     rig.tick()
     rig.desk.revoke([A])
     rig.committer.answered([A, B], None)
+    assert A not in rig.desk.works
 
 
 def test_where_a_partition_begins_is_committed(make_rig):

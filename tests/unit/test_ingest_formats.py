@@ -16,8 +16,8 @@ from headrace.spark.ingest import files
 from headrace.spark.ingest.chunks import Extent, plan_chunks
 from headrace.spark.ingest.files import plan_file
 from headrace.spark.ingest.options import IngestOptions, check_options
-from headrace.spark.ingest.running import translate_failure
 from headrace.spark.ingest.source import ChunkToRead
+from headrace.spark.running import translate_failure
 
 NOWHERE = Connection("127.0.0.1:1", "http://127.0.0.1:1")
 NO_TIME = RowSchema("plain", (Column("a", "a"),))

@@ -301,12 +301,9 @@ def file(path, size, content):
 
 def test_the_names_are_those_of_ingest():
     pytest.importorskip("pyspark")
-    from headrace.services import reconcile_sources
-    from headrace.spark.ingest.job import FILE_ENTRY
     from headrace.spark.ingest.options import IngestOptions
     from headrace.spark.ingest.schema import CLICKSTREAM
 
-    assert reconcile_sources.FILE_ENTRY == FILE_ENTRY
     options = IngestOptions([], "clicks", CLICKSTREAM)
     assert (_job("clicks"), "clicks.dead") == (options.job, options.dead_topic)
 

@@ -24,6 +24,7 @@ from headrace.bench import cpu_work
 from headrace.bench.measurement import Measurement
 from headrace.bench.ours import HOT_KEY
 from headrace.bench.peers import Load, java_parallel_consumer, pyrallel_consumer
+from headrace.bench.rounds import median_ratio
 from headrace.clients import Admin, Producer
 from headrace.errors import OperationFailed
 from headrace.local import LocalCluster
@@ -216,9 +217,7 @@ def _hot_key(bootstrap: str, progress: Progress) -> list[dict[str, Any]]:
                 "case": f"{case}: the other keys",
                 "system": "without it" if topic == without else "with it",
                 "seconds": round(median(times), 3),
-                "ratio": round(
-                    median(a / b for a, b in zip(times, found[without], strict=True)), 3
-                ),
+                "ratio": median_ratio(times, found[without], 3),
             }
             for topic, times in found.items()
         ]
@@ -243,7 +242,6 @@ def _processes(bootstrap: str, progress: Progress) -> list[dict[str, Any]]:
             cpu_work.handle(value)
         serial.append(time.perf_counter() - started)
         parallel.append(_cpu_on_processes(bootstrap, CPU_RECORDS))
-    speed_up = median(one / two for one, two in zip(serial, parallel, strict=True))
     case = f"{CPU_RECORDS:,} x 4 ms of CPU"
     return [
         {"case": case, "system": "serial", "seconds": round(median(serial), 3)},
@@ -251,7 +249,7 @@ def _processes(bootstrap: str, progress: Progress) -> list[dict[str, Any]]:
             "case": case,
             "system": "headrace, 2 processes",
             "seconds": round(median(parallel), 3),
-            "ratio": round(speed_up, 3),
+            "ratio": median_ratio(serial, parallel, 3),
         },
     ]
 
@@ -302,8 +300,8 @@ def _ratios(
                     median(found[system]) / ideal, 3
                 )
             for peer in (name for name in found if name not in OURS.values()):
-                ratios[f"{case.name}: {system}, times the rate of {peer}"] = round(
-                    median(p / o for p, o in zip(found[peer], found[system], strict=True)), 3
+                ratios[f"{case.name}: {system}, times the rate of {peer}"] = median_ratio(
+                    found[peer], found[system], 3
                 )
     for row in others:
         if "ratio" in row and row["system"] not in ("without it", "serial"):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from headrace.bench.measurement import Measurement
+from headrace.bench.rounds import in_turns, median_ratio
 from headrace.clients import Admin
 from headrace.local import LocalCluster
 from headrace.observe import Progress
@@ -160,13 +161,10 @@ def _measure(bench: Bench, folder: Path, progress: Progress) -> Measurement:
         write(bench.rows(files["warm"]))
     rates: dict[str, list[float]] = {name: [] for name in systems}
     memory = Memory()
-    for number in range(ROUNDS):
-        progress.step(f"round {number + 1} of {ROUNDS}")
-        # To and fro: what one leaves behind, the next one pays for.
-        for name in list(systems)[:: -1 if number % 2 else 1]:
-            write, file = systems[name]
-            with memory if write == bench.exactly_once else contextlib.nullcontext():
-                rates[name].append(_rate(write, bench.rows(files[file])))
+    for name in in_turns(list(systems), ROUNDS, progress):
+        write, file = systems[name]
+        with memory if write == bench.exactly_once else contextlib.nullcontext():
+            rates[name].append(_rate(write, bench.rows(files[file])))
     rows = [
         {"case": "rows", "system": name, "rows_per_second": round(median(found))}
         for name, found in rates.items()
@@ -192,15 +190,12 @@ def _rate(write: Callable[[Rows], None], rows: Rows) -> float:
 
 
 def _ratios(rates: dict[str, list[float]]) -> dict[str, float]:
-    def ratio(one: str, other: str) -> float:
-        return round(median(a / b for a, b in zip(rates[one], rates[other], strict=True)), 2)
-
     return {
-        "exactly once / Spark's defaults": ratio(EXACTLY_ONCE, DEFAULT),
-        "exactly once / Spark's tuned": ratio(EXACTLY_ONCE, TUNED),
-        "noop / exactly once": ratio(NOOP, EXACTLY_ONCE),
-        "noop / Spark's tuned": ratio(NOOP, TUNED),
-        "1% bad rows / none": ratio(_with_bad(), EXACTLY_ONCE),
+        "exactly once / Spark's defaults": median_ratio(rates[EXACTLY_ONCE], rates[DEFAULT]),
+        "exactly once / Spark's tuned": median_ratio(rates[EXACTLY_ONCE], rates[TUNED]),
+        "noop / exactly once": median_ratio(rates[NOOP], rates[EXACTLY_ONCE]),
+        "noop / Spark's tuned": median_ratio(rates[NOOP], rates[TUNED]),
+        "1% bad rows / none": median_ratio(rates[_with_bad()], rates[EXACTLY_ONCE]),
     }
 
 

@@ -16,6 +16,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from headrace.bench.measurement import Measurement
+from headrace.bench.rounds import in_turns, median_ratio
 from headrace.clients import Admin, Connection
 from headrace.local import LocalCluster
 from headrace.observe import Progress, Silent
@@ -124,13 +125,10 @@ def _measure(bench: Bench, progress: Progress) -> Measurement:
         progress.step(f"warming up: {name}")
         run("warm")
     times: dict[str, list[float]] = {name: [] for name in systems}
-    for number in range(ROUNDS):
-        progress.step(f"round {number + 1} of {ROUNDS}")
-        # To and fro: what one leaves behind, the next one pays for.
-        for name in list(systems)[:: -1 if number % 2 else 1]:
-            started = time.perf_counter()
-            systems[name]("events")
-            times[name].append(time.perf_counter() - started)
+    for name in in_turns(list(systems), ROUNDS, progress):
+        started = time.perf_counter()
+        systems[name]("events")
+        times[name].append(time.perf_counter() - started)
     rows = [
         {
             "case": f"{ROWS:,} records",
@@ -155,13 +153,10 @@ def _fill(bench: Bench, topic: str, rows: int) -> None:
 
 
 def _ratios(times: dict[str, list[float]]) -> dict[str, float]:
-    def ratio(one: str, other: str) -> float:
-        return round(median(a / b for a, b in zip(times[one], times[other], strict=True)), 2)
-
     return {
-        "events / plain Spark": ratio(EVENTS, PLAIN),
-        "events / noop": ratio(EVENTS, NOOP),
-        "plain Spark / noop": ratio(PLAIN, NOOP),
-        "four tables / events": ratio(FULL, EVENTS),
-        "lag shown / not shown": ratio(EVENTS, SILENT),
+        "events / plain Spark": median_ratio(times[EVENTS], times[PLAIN]),
+        "events / noop": median_ratio(times[EVENTS], times[NOOP]),
+        "plain Spark / noop": median_ratio(times[PLAIN], times[NOOP]),
+        "four tables / events": median_ratio(times[FULL], times[EVENTS]),
+        "lag shown / not shown": median_ratio(times[EVENTS], times[SILENT]),
     }

@@ -87,7 +87,7 @@ def _file_chapters(story: "FileStory | None") -> list[Any]:
         *(account.duplicates, account.missing, _verdict(account.balanced)),
     )
     columns = (
-        *(">rows in the file", ">in the topic", ">in table events", ">dead letters"),
+        *(">rows in the file", ">in the topic", ">in events", ">dead letters"),
         *(">duplicates", ">missing", ""),
     )
     title = f"a file to a topic to tables, though broker {story.killed_broker} was killed meanwhile"

@@ -9,6 +9,7 @@ import typer
 from headrace.cli.output import Output, OutputOption, grid, show
 from headrace.cli.progress import TerminalProgress
 from headrace.cli.session import session
+from headrace.cli.spark_options import MasterOption
 from headrace.errors import BadInput
 
 
@@ -65,10 +66,7 @@ def ingest(
     changed_is_new: Annotated[
         bool, typer.Option("--changed-is-new", help="Send what changed in a file, not refuse it.")
     ] = False,
-    master: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="A Spark master; else headrace.toml's, else all cores."),
-    ] = None,
+    master: MasterOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Send files to a topic, exactly once; run again, it sends only what is new."""

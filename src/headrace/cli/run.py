@@ -1,11 +1,10 @@
 """`run`: an app's consumers, until they are told to stop."""
 
-import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +12,7 @@ import typer
 from headrace.cli.output import Output, OutputOption, grid, show
 from headrace.cli.session import session
 from headrace.errors import BadInput
+from headrace.observe.signals import stopping_on_signals
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,7 +46,7 @@ def run(
     given = None if app.has_connection else session.connection()
     started = [Instance(reference, number, instances, given) for number in range(instances)]
     try:
-        with _stopping_on_signals(started), _live(started):
+        with stopping_on_signals(partial(_stop_all, started)), _live(started):
             _watch(started)
     finally:
         for instance in started:
@@ -67,22 +67,12 @@ def _watch(started: Sequence["Instance"]) -> None:
             instance.join(LOOK_EVERY / len(started))
         if not asked and any(instance.failure() for instance in started):
             asked = True
-            for instance in started:
-                instance.stop()
+            _stop_all(started)
 
 
-@contextmanager
-def _stopping_on_signals(started: Sequence["Instance"]) -> Iterator[None]:
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        for instance in started:
-            instance.stop()
-
-    kept = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)
+def _stop_all(started: Sequence["Instance"]) -> None:
+    for instance in started:
+        instance.stop()
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import typer
 from headrace.cli.output import Output, OutputOption, grid, show
 from headrace.cli.progress import TerminalProgress
 from headrace.cli.session import session
+from headrace.cli.spark_options import MasterOption
 from headrace.errors import BadInput
 
 if TYPE_CHECKING:
@@ -36,10 +37,7 @@ def stream(
     records_per_batch: Annotated[
         int, typer.Option(help="At most so many records at once.", min=1)
     ] = 1_000_000,
-    master: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="A Spark master; else headrace.toml's, else all cores."),
-    ] = None,
+    master: MasterOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Run a pipeline from a topic to tables, exactly once; run again, it goes on where it was."""

@@ -2,10 +2,7 @@
 
 import asyncio
 import contextlib
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import FrameType
 from typing import Any, TypeVar
 
 from headrace.clients.connection import Connection, resolve
@@ -13,6 +10,7 @@ from headrace.config.consumer_settings import Assignor, ConsumerProfile
 from headrace.errors import BadInput, ConfigError
 from headrace.model import Position
 from headrace.observe.events import Event, OnEvent
+from headrace.observe.signals import stopping_on_signals
 from headrace.parallel.batching import Batch
 from headrace.parallel.commit import OffsetStrategy
 from headrace.parallel.engine.running import RunningApp
@@ -157,7 +155,7 @@ class App:
         The first signal drains and commits, the second one only commits. `instance` counts the
         running copies of a program, for `assignment=`.
         """
-        with self._signals():
+        with stopping_on_signals(self.stop):
             running = self.start(instance=instance, instances=instances)
             if self._asked_to_stop:  # while it was starting
                 running.ensure_stopping()
@@ -244,21 +242,3 @@ class App:
             self._asked_to_stop = True
         if self._running is not None:
             self._running.stop()
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def on_signal(_number: int, _frame: FrameType | None) -> None:
-            self.stop()
-
-        kept = {
-            number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)
-        }
-        try:
-            yield
-        finally:
-            for number, handler in kept.items():
-                signal.signal(number, handler)

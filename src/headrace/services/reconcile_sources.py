@@ -26,13 +26,12 @@ from headrace.services.reconcile import (
     judge,
 )
 from headrace.services.reconcile_places import Seen, Walk
+from headrace.spark.columns import ROW_HEADER
 from headrace.spark.ingest.chunks import Extent
-from headrace.spark.ledger import LEDGER_TOPIC, Entry
+from headrace.spark.ledger import FILE_ENTRY, LEDGER_TOPIC, Entry
 from headrace.spark.pipelines.accounts import Standing
 from headrace.spark.pipelines.definition import DEAD_LETTERS, ROW_ID
 
-FILE_ENTRY = "file:"  # as ingest writes it; its module needs Spark
-ROW_HEADER = "headrace-row"
 ID_DIGITS = 16  # of a chunk's name in a row's id
 COMMITTED = {"isolation.level": "read_committed"}
 MOST_COMMITS = 1000  # that are looked through for gaps, unless all are wanted

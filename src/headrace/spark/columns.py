@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp", "piece")
 HEADER = "header:"  # and a name: a column for one header, null where a row has none
+ROW_HEADER = "headrace-row"  # a row's id, by which a repeated one is known
 
 
 def check_columns(schema: "StructType", topic: str | None) -> None:

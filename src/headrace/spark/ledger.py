@@ -21,6 +21,7 @@ from headrace.model import Deadline
 
 LEDGER_TOPIC = "headrace.ledger"
 LEDGER_PARTITIONS = 8
+FILE_ENTRY = "file:"  # and a path: an entry for what a file looked like when it was sent
 WRITER_HEADER = "headrace-writer"  # of an entry: the transactional id that it was written under
 SECONDS_TO_COMMIT = 10.0  # an entry is the last record of its transaction
 SECONDS_TO_SETTLE = 120.0

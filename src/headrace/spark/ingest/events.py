@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from headrace.spark.columns import HEADER
+from headrace.spark.columns import HEADER, ROW_HEADER
 from headrace.spark.ingest.columns import milliseconds, problem, typed
 from headrace.spark.ingest.formats import Format
 from headrace.spark.ingest.registration import Registered
@@ -14,8 +14,6 @@ from headrace.spark.ingest.schema import RowSchema
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
-
-ROW_HEADER = "headrace-row"
 
 
 def to_records(

@@ -24,15 +24,14 @@ from headrace.spark.ingest.files import (
 from headrace.spark.ingest.formats import Format, format_of, json_fields
 from headrace.spark.ingest.options import IngestOptions, IngestResult, check_options
 from headrace.spark.ingest.registration import Registered, register
-from headrace.spark.ingest.running import cancelled_by_ctrl_c, translate_failure, watching
 from headrace.spark.ingest.source import ChunkToRead, names_option, plan_option
-from headrace.spark.ledger import Entry, Ledger, ensure_ledger, entry_key
+from headrace.spark.ledger import FILE_ENTRY, Entry, Ledger, ensure_ledger, entry_key
+from headrace.spark.running import cancelled_by_ctrl_c, translate_failure, watching
 from headrace.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-FILE_ENTRY = "file:"
 # Spark's own sink, tuned: fast, and at least once.
 SPARKS_SINK = {
     "linger.ms": "20",

@@ -12,7 +12,8 @@ from headrace.spark.pipelines.checkpoints import Offsets, Ranges
 class Counts:
     """Every record that came in is a row, a dead letter or a duplicate.
 
-    `late` and `unmet` count rows, by table and by expectation: they are among `rows_out`.
+    `late` counts rows by table: they are among `rows_out`. `unmet` counts by expectation, before
+    duplicates are removed.
     """
 
     rows_in: int = 0

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.clients import Connection
 from headrace.errors import BadInput
-from headrace.spark.columns import HEADER
+from headrace.spark.columns import HEADER, ROW_HEADER
 from headrace.spark.pipelines.accounts import Counts, Standing, in_utc
 from headrace.spark.pipelines.checkpoints import Checkpoint, Ranges
 from headrace.spark.pipelines.decoding import RAW, REASON, decode, unmet
@@ -75,12 +75,12 @@ class Batches:
         lake: Lake,
         checkpoint: Checkpoint,
         standing: Standing,
-        target: "DeadLetters",
+        dead_letters: "DeadLetters",
         topic_id: Callable[[], str],
         done: Callable[[BatchDone], None],
     ) -> None:
         self._pipeline, self._lake, self._checkpoint = pipeline, lake, checkpoint
-        self._dead_letters, self._topic_id, self._done = target, topic_id, done
+        self._dead_letters, self._topic_id, self._done = dead_letters, topic_id, done
         self._lookups: dict[Lookup, tuple[float, DataFrame]] = {}
         self._kept: list[DataFrame] = []
         self._maybe_again = checkpoint.open_batch is not None
@@ -330,7 +330,7 @@ class DeadLetters:
             "headrace-partition": F.col("kafka_partition").cast("string"),
             "headrace-offset": F.col("kafka_offset").cast("string"),
             "headrace-reason": F.col(REASON),
-            "headrace-row": F.col(ROW_ID),
+            ROW_HEADER: F.col(ROW_ID),
         }
         ordered = dead.coalesce(1).sortWithinPartitions("kafka_partition", "kafka_offset")
         records = ordered.select(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType, _parse_datatype_string
 
-from headrace.spark.ingest.events import ROW_HEADER
+from headrace.spark.columns import ROW_HEADER
 from headrace.spark.pipelines.definition import (
     KAFKA_COLUMNS,
     RESCUED,

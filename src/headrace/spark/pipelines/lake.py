@@ -70,7 +70,7 @@ class Lake:
         return self._spark.read.format("delta").load(self.path(table))
 
     def read_lookup(self, lookup: Lookup) -> "DataFrame":
-        """A small table by key, each key once."""
+        """A small table as it is."""
         reader = self._spark.read.format(lookup.format)
         if lookup.format == "csv":
             reader = reader.option("header", "true")

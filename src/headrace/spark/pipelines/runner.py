@@ -13,13 +13,10 @@ from headrace.clients import Admin, Connection
 from headrace.errors import BadInput, TopicExists
 from headrace.model import Latest, TopicPartition
 from headrace.observe import Progress, Silent
-from headrace.spark.ingest.running import (
-    cancelled_by_ctrl_c,
-    stopped_by_signals,
-    translate_failure,
-)
+from headrace.observe.signals import stopping_on_signals
 from headrace.spark.pipelines.accounts import Standing
 from headrace.spark.pipelines.definition import Pipeline
+from headrace.spark.running import cancelled_by_ctrl_c, translate_failure
 from headrace.spark.session import session
 
 if TYPE_CHECKING:
@@ -219,9 +216,12 @@ class _Running:
         return {topic.name: {number: ends.get(number, _EARLIEST) for number in numbers}}
 
     def _wait(self, query: "StreamingQuery", stop: threading.Event) -> None:
-        """Until the query ends, by itself or because somebody wants it to."""
+        """Until the query ends, by itself or because somebody wants it to.
+
+        Signals are taken now and not before: Spark's start takes SIGINT for itself.
+        """
         once = self._options.every is None
-        with cancelled_by_ctrl_c(query.stop) if once else stopped_by_signals(stop):
+        with cancelled_by_ctrl_c(query.stop) if once else stopping_on_signals(stop.set):
             while not query.awaitTermination(1):
                 if stop.is_set():
                     query.stop()

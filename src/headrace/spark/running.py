@@ -5,10 +5,13 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from headrace import errors
 from headrace.errors import HeadraceError, OperationFailed
-from headrace.spark.ingest.source import ChunkToRead
+
+if TYPE_CHECKING:
+    from headrace.spark.ingest.source import ChunkToRead
 
 SECONDS_BETWEEN_LOOKS = 0.5
 SECONDS_BETWEEN_CANCELS = 0.1
@@ -25,7 +28,7 @@ def watching(look: Callable[[], None]) -> Iterator[None]:
             with contextlib.suppress(HeadraceError):  # the work itself will say what is wrong
                 look()
 
-    thread = threading.Thread(target=watch, name="ingest-progress", daemon=True)
+    thread = threading.Thread(target=watch, name="spark-progress", daemon=True)
     thread.start()
     try:
         yield
@@ -54,7 +57,7 @@ def cancelled_by_ctrl_c(cancel: Callable[[], None]) -> Iterator[None]:
         if pressed.is_set():
             raise KeyboardInterrupt
         pressed.set()
-        threading.Thread(target=cancel_until_over, name="ingest-cancel", daemon=True).start()
+        threading.Thread(target=cancel_until_over, name="spark-cancel", daemon=True).start()
 
     before = signal.signal(signal.SIGINT, handle)
     try:
@@ -69,28 +72,7 @@ def cancelled_by_ctrl_c(cancel: Callable[[], None]) -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-@contextlib.contextmanager
-def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    """SIGINT and SIGTERM set `stop`: how work ends that would go on for ever.
-
-    To be called when Spark runs: its start takes SIGINT for itself.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(_number: int, _frame: object) -> None:
-        stop.set()
-
-    kept = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in kept.items():
-            signal.signal(number, handler)
-
-
-def translate_failure(failure: Exception, chunks: Sequence[ChunkToRead] = ()) -> HeadraceError:
+def translate_failure(failure: Exception, chunks: "Sequence[ChunkToRead]" = ()) -> HeadraceError:
     """What a task raised, out of Spark's long tale of it; pieces are named as parts of files."""
     if isinstance(failure, HeadraceError):
         return failure
