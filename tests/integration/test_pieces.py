@@ -29,9 +29,12 @@ def target(kafka_cluster):
     return make_target(kafka_cluster.bootstrap, f"job-{os.getpid()}-{next(COUNTER)}")
 
 
-def make_target(bootstrap, job, **limits):
+def make_target(bootstrap, job, *, ahead_bytes=0, **limits):
+    """By default nothing is read before the transaction begins: what fails, fails within it."""
     settings = {"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0}
-    return Target(settings, job, ensure_ledger(Connection(bootstrap)), **limits)
+    return Target(
+        settings, job, ensure_ledger(Connection(bootstrap)), ahead_bytes=ahead_bytes, **limits
+    )
 
 
 def batch(topic, values, keys):
@@ -102,6 +105,14 @@ def test_a_piece_with_another_number_of_rows_is_refused(kafka_cluster, target, m
     with pytest.raises(BadInput, match="has changed"):
         write(target, rows(topic, changed))
     assert numbers(kafka_cluster, topic) == list(range(1_000))
+
+
+def test_what_is_read_while_the_producer_is_opened_is_sent(kafka_cluster, make_topic):
+    topic = make_topic(3)
+    target = make_target(kafka_cluster.bootstrap, f"ahead-{os.getpid()}", ahead_bytes=1 << 20)
+    assert write(target, rows(topic, 10_000)).rows == 10_000
+    assert numbers(kafka_cluster, topic) == list(range(10_000))
+    assert write(target, rows(topic, 10_000)).sent_before
 
 
 def test_a_piece_with_other_rows_is_refused(kafka_cluster, target, make_topic):

@@ -5,6 +5,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from headrace.spark.ledger import LEDGER_TOPIC, WRITER_HEADER, Entry, Ledger, en
 
 PART_BYTES = 256 << 20
 PART_SECONDS = 120.0
+AHEAD_BYTES = 32 << 20
 # Twice what a part may take and then some; brokers allow 15 minutes unless told otherwise.
 TRANSACTION_SECONDS = 600.0
 SECONDS_TO_COMMIT = 120.0
@@ -36,6 +38,7 @@ class Target:
     ledger_partitions: int
     part_bytes: int = PART_BYTES
     part_seconds: float = PART_SECONDS
+    ahead_bytes: int = AHEAD_BYTES  # what may be read while the producer is opened
     limit: tuple[str, float] | None = None  # a topic, and the greatest share of rows it may get
 
     def ledger(self) -> Ledger:
@@ -68,22 +71,37 @@ def write_piece(
 ) -> Done:
     """Send a piece unless the ledger says that it was sent. `outdated` picks, of the job's entries,
     those that can be removed with it."""
-    producer = _open(target, transactional_id)
-    try:
-        ledger = target.ledger()
-        ledger.catch_up()
-        forget = outdated(ledger.entries)
-        writing = _Writing(target, producer, transactional_id, ledger, piece, forget)
-        with collector_paused():
-            return writing.run(iter(batches))
-    except KafkaException as error:
-        raise translate(error, f"writing piece {piece} of {target.job}") from error
-    finally:
-        with contextlib.suppress(KafkaException):
-            producer.purge()
+    with ThreadPoolExecutor(1) as beside, collector_paused():
+        opening = beside.submit(_open, target, transactional_id)
+        source = iter(batches)
+        ahead = _read_ahead(source, opening, target.ahead_bytes)
+        producer, ledger = opening.result()
+        try:
+            forget = outdated(ledger.entries)
+            writing = _Writing(target, producer, transactional_id, ledger, piece, forget)
+            return writing.run(itertools.chain(ahead, source))
+        except KafkaException as error:
+            raise translate(error, f"writing piece {piece} of {target.job}") from error
+        finally:
+            with contextlib.suppress(KafkaException):
+                producer.purge()
 
 
-def _open(target: Target, transactional_id: str) -> Producer:
+def _read_ahead(batches: Iterator[Batch], opening: "Future[Any]", limit: int) -> list[Batch]:
+    """What comes while the producer is opened: half a second that Spark need not wait."""
+    ahead: list[Batch] = []
+    size = 0
+    while size < limit and not opening.done():
+        batch = next(batches, None)
+        if batch is None:
+            break
+        ahead.append(batch)
+        size += batch.size
+    return ahead
+
+
+def _open(target: Target, transactional_id: str) -> tuple[Producer, Ledger]:
+    """The producer, which fences earlier attempts, and then what they have left in the ledger."""
     own = {
         "transactional.id": transactional_id,
         "transaction.timeout.ms": int(TRANSACTION_SECONDS * 1000),
@@ -96,7 +114,9 @@ def _open(target: Target, transactional_id: str) -> Producer:
         producer.init_transactions(SECONDS_TO_OPEN)
     except KafkaException as error:
         raise translate(error, f"opening transactional id {transactional_id}") from error
-    return producer
+    ledger = target.ledger()
+    ledger.catch_up()
+    return producer, ledger
 
 
 class _Writing:
