@@ -75,8 +75,10 @@ def test_a_signal_ends_a_stream_in_order(headrace, kafka_cluster, topic, tmp_pat
     ("arguments", "complaint"),
     [
         (("nope", "--once"), "there is no pipeline 'nope'"),
-        (("clickstream",), "give --once or --every"),
-        (("clickstream", "--once", "--every", "10s"), "give --once or --every"),
+        (("clickstream",), "give --once, --every or --realtime"),
+        (("clickstream", "--once", "--every", "10s"), "give --once, --every or --realtime"),
+        (("factory", "--once", "--realtime"), "give --once, --every or --realtime"),
+        (("clickstream", "--realtime"), "writes tables, which real-time mode cannot"),
         (("clickstream", "--every", "soon"), "'soon' is no span of time"),
         (("clickstream", "--once", "--topic", "nope"), "there is no topic nope"),
     ],

@@ -1,4 +1,4 @@
-"""JSON over HTTP, as the registry and the Connect worker speak it."""
+"""HTTP on this machine: text, and JSON as the registry and the Connect worker speak it."""
 
 import json
 import urllib.request
@@ -14,3 +14,10 @@ def call(address: str, document: Any = None) -> Any:
     request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
     with _direct.open(request, timeout=30) as answer:
         return json.load(answer)
+
+
+def get(address: str) -> str:
+    """A page's text."""
+    with _direct.open(address, timeout=30) as answer:
+        text: str = answer.read().decode()
+        return text

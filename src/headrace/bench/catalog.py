@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from headrace.bench import consumer, ingest, producer, startup, stream
+from headrace.bench import consumer, ingest, producer, realtime, startup, stream
 from headrace.bench.measurement import Measurement
 from headrace.errors import BadInput
 from headrace.local.spec import KAFKA_VERSION
@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Progress], Measurement]]] = {
     "ingest": (ingest.QUESTION, ingest.measure),
     "consumer": (consumer.QUESTION, consumer.measure),
     "stream": (stream.QUESTION, stream.measure),
+    "realtime": (realtime.QUESTION, realtime.measure),
 }
 # Those whose peers must be fetched; the others run beside their peers as they are.
 WITH_PEERS: dict[str, Callable[[Progress], Measurement]] = {

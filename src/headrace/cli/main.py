@@ -17,9 +17,12 @@ from headrace.cli import (
     group,
     ingest,
     lab,
+    lake,
     produce,
     reconcile,
+    replay,
     schema,
+    sql,
     stream,
     topic,
 )
@@ -44,7 +47,10 @@ app.command("consume")(consume.consume)
 app.command("run")(running.run)
 app.command("ingest")(ingest.ingest)
 app.command("stream")(stream.stream)
+app.command("sql")(sql.sql)
+app.add_typer(lake.app, name="lake")
 app.command("reconcile")(reconcile.reconcile)
+app.command("replay")(replay.replay)
 app.add_typer(schema.app, name="schema")
 app.add_typer(generate.app, name="generate")
 app.add_typer(lab.app, name="lab")

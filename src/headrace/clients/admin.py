@@ -242,19 +242,27 @@ class Admin:
     # --- offsets ---
 
     def offsets(
-        self, partitions: Iterable[TopicPartition], position: Earliest | Latest | AtTime
+        self,
+        partitions: Iterable[TopicPartition],
+        position: Earliest | Latest | AtTime,
+        *,
+        committed: bool = False,
     ) -> dict[TopicPartition, int]:
-        """The offset of a position in each partition; a time after the last record is the end."""
+        """The offset of a position in each partition; a time after the last record is the end.
+        With `committed`, the end is before the first transaction that is still open."""
         wanted = [ClientPartition(p.topic, p.partition) for p in partitions]
         if not wanted:
             return {}
         spec = _offset_spec(position)
+        isolation = (
+            IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        )
 
         def ask() -> dict[TopicPartition, int]:
             futures = self._client.list_offsets(
                 dict.fromkeys(wanted, spec),
                 request_timeout=SECONDS,
-                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                isolation_level=isolation,
             )
             return {
                 TopicPartition(p.topic, p.partition): self._wait(
@@ -266,7 +274,7 @@ class Admin:
         found = _settled(ask)
         after_the_end = [p for p, offset in found.items() if offset < 0]
         if after_the_end:
-            found.update(self.offsets(after_the_end, Latest()))
+            found.update(self.offsets(after_the_end, Latest(), committed=committed))
         return found
 
     # --- groups ---

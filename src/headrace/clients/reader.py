@@ -224,8 +224,8 @@ class Reader:
             if error.code() == KafkaError._PARTITION_EOF:
                 self._unfinished.discard(message.partition() or 0)
                 return None
-            if error.retriable() or error.code() in _PASSING:
-                return None  # librdkafka goes on by itself
+            if is_passing(error):
+                return None
             raise translate(error, f"reading {self.topic}")
         record = to_record(message)
         if record.offset + 1 >= self._ends.get(record.partition, record.offset + 2):
@@ -237,6 +237,11 @@ class Reader:
 
 # Brokers come and go; librdkafka reconnects by itself, and the caller's loop goes on.
 _PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT})
+
+
+def is_passing(error: KafkaError) -> bool:
+    """Whether librdkafka goes on by itself after this error."""
+    return error.retriable() or error.code() in _PASSING
 
 
 def _check_group_options(start: Position, partition: int | None) -> None:

@@ -1,6 +1,7 @@
 """Named clusters in headrace.toml.
 
     default = "staging"
+    database = "postgresql://shop@db/shop"    # of pipelines that read a table
 
     [profiles.staging]
     bootstrap = "kafka-1:9093,kafka-2:9093"
@@ -128,6 +129,7 @@ class ProfileFile(BaseModel):
     # A misplaced secret must not show up in what pydantic says about it.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     default: str | None = None
+    database: str | SecretSource | None = None
     profiles: dict[str, Profile] = Field(default_factory=dict)
     spark: SparkSection = SparkSection()
 

@@ -150,20 +150,20 @@ def outermost_records(schema: AvroSchema) -> Iterator[tuple[str, str]]:
     while waiting:
         each = schema.definition(waiting.pop(0))
         if kind(each) in RECORDS:
-            whole = _self_contained(each, schema.named, set())
+            whole = self_contained(each, schema.named, set())
             yield each["name"], json.dumps(whole, separators=(",", ":"))
         else:
             waiting.extend(_inner(each))
 
 
-def _self_contained(schema: Any, named: Mapping[str, Any], seen: set[str]) -> Any:
-    """A copy in which each name is defined where it first stands."""
+def self_contained(schema: Any, named: Mapping[str, Any], seen: set[str]) -> Any:
+    """A copy in which each name is defined where it first stands; `seen` are defined before."""
     if isinstance(schema, str):
         if schema not in named or schema in seen:
             return schema
         schema = named[schema]
     if isinstance(schema, list):
-        return [_self_contained(branch, named, seen) for branch in schema]
+        return [self_contained(branch, named, seen) for branch in schema]
     if kind(schema) in NAMED:
         if schema["name"] in seen:
             return schema["name"]
@@ -171,10 +171,10 @@ def _self_contained(schema: Any, named: Mapping[str, Any], seen: set[str]) -> An
     copied = _without_marks(schema)
     for inside in ("items", "values", "type"):
         if inside in copied:
-            copied[inside] = _self_contained(copied[inside], named, seen)
+            copied[inside] = self_contained(copied[inside], named, seen)
     if "fields" in copied:
         copied["fields"] = [
-            {**field, "type": _self_contained(field["type"], named, seen)}
+            {**field, "type": self_contained(field["type"], named, seen)}
             for field in copied["fields"]
         ]
     return copied

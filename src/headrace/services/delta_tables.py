@@ -1,6 +1,9 @@
 """Delta tables of a lake, read without Spark: one snapshot each, with what its commits say."""
 
-from collections.abc import Iterator, Sequence
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +23,39 @@ class Snapshot:
 
     def __init__(self, path: Path) -> None:
         self.name = path.name
+        self._path = path
         self._table = _open(path)
 
     @property
     def columns(self) -> list[str]:
         return [field.name for field in self._table.schema().fields]
+
+    @property
+    def version(self) -> int:
+        return self._table.version()
+
+    def file_sizes(self) -> list[int]:
+        """Bytes of each file that this version has."""
+        import pyarrow as pa
+
+        found = pa.table(self._table.get_add_actions(flatten=True))
+        return [int(size) for size in found.column("size_bytes").to_pylist()]
+
+    def vacuum(self, hours: int, *, full: bool, execute: bool) -> list[Path]:
+        """Files that no version of the last hours needs, removed if `execute` says so; with `full`,
+        also those that no commit ever named. Some may be gone already."""
+        from deltalake import PostCommitHookProperties
+
+        found = self._table.vacuum(
+            retention_hours=hours,
+            dry_run=not execute,
+            enforce_retention_duration=False,
+            full=full,
+            post_commithook_properties=PostCommitHookProperties(
+                create_checkpoint=False, cleanup_expired_logs=False
+            ),
+        )
+        return [self._path / name for name in sorted(set(found))]
 
     def infos(self, limit: int | None = None) -> list[dict[str, Any]]:
         """What pipelines said in the newest commits of this snapshot, the newest first."""
@@ -48,8 +79,16 @@ class Snapshot:
 
         ordered = f" ORDER BY {', '.join(order)}" if order else ""
         query = f"SELECT {columns} FROM t WHERE {where}{ordered}"
-        for batch in QueryBuilder().register("t", self._table).execute(query):
-            yield pa.record_batch(batch)
+        try:
+            for batch in QueryBuilder().register("t", self._table).execute(query):
+                yield pa.record_batch(batch)
+        except Exception as error:  # deltalake raises nothing more precise
+            if not lost_files(self._path):
+                raise
+            raise OperationFailed(
+                f"files of table {self._path} are gone",
+                hint="`headrace replay ... --missing` puts their rows back from the topic",
+            ) from error
 
 
 def snapshots(lake: str) -> Iterator[Snapshot]:
@@ -60,8 +99,52 @@ def snapshots(lake: str) -> Iterator[Snapshot]:
             f"there is no folder {lake}", hint="give the --lake that `headrace stream` wrote to"
         )
     for path in sorted(folder.iterdir()):
-        if (path / _LOG).is_dir():
+        if has_table(path):
             yield Snapshot(path)
+
+
+def has_table(path: Path) -> bool:
+    return (path / _LOG).is_dir()
+
+
+# --- files that are gone ---
+
+
+def lost_files(path: Path) -> list[str]:
+    """Files that the table's log names and the folder does not have."""
+    return list(_open(path).repair(dry_run=True)["files_removed"])
+
+
+def forget_lost_files(path: Path) -> None:
+    """Take them out of the log, in a commit of its own: the rest can be read again."""
+    _open(path).repair()
+
+
+@contextlib.contextmanager
+def as_if_forgotten(lake: str, lost: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """A lake to look at in place of this one: without the files that are gone, which its tables
+    name. Its logs are copies, its other files links."""
+    if not lost:
+        yield lake
+        return
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        for path in Path(lake).iterdir():
+            if has_table(path):
+                _link_all(path, Path(folder) / path.name)
+        for name in lost:
+            forget_lost_files(Path(folder) / name)
+        yield folder
+
+
+def _link_all(source: Path, target: Path) -> None:
+    for path in source.rglob("*"):
+        place = target / path.relative_to(source)
+        if path.is_file():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if _LOG in path.relative_to(source).parts:
+                shutil.copy(path, place)
+            else:
+                place.symlink_to(path.absolute())
 
 
 def _open(path: Path) -> "DeltaTable":

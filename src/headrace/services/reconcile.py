@@ -293,7 +293,8 @@ def _of_table(table: Table) -> Iterator[Finding]:
             yield Finding(
                 f"{written:,} {kind} were written, {found:,} are there: somebody has deleted some",
                 where,
-                "--full names them; Delta's RESTORE brings an older version back",
+                "--full names them; `headrace replay PIPELINE --missing` puts them back, as does "
+                "Delta's RESTORE",
                 written - found,
             )
         elif found > written:
@@ -362,7 +363,7 @@ def _of_seen(topic: Topic, table: Table, seen: Seen) -> Iterator[Finding]:
     yield from _named(
         "records that are neither rows nor dead letters nor duplicates",
         _places(topic.name, seen.missing),
-        f"read them again with `headrace consume {topic.name} --partition N --from OFFSET`",
+        f"put them back with `headrace replay PIPELINE --topic {topic.name} --missing`",
     )
     yield from _named(
         "the same by file: lines that are in no table",

@@ -70,7 +70,8 @@ class _Reconcile:
         self._admin.topic(self._options.topic)
         # The tables first, then the ledger, then the topic: what comes meanwhile is not yet read.
         found = find_tables(self._options)
-        self._refuse_other_topic(found.standing)
+        refuse_other_topic(self._admin, self._options.topic, found.standing)
+        _refuse_several_topics(found.standing)
         ledger = self._ledger()
         topic = self._topic(found, ledger)
         files = self._files(ledger)
@@ -79,14 +80,6 @@ class _Reconcile:
         )
         seen = self._compare(found, topic, files) if self._options.full else None
         return judge(topic, table, files, seen)
-
-    def _refuse_other_topic(self, standing: Standing) -> None:
-        if self._admin.topic_id(self._options.topic) != standing.topic_id:
-            raise BadInput(
-                f"topic {self._options.topic} was deleted and made again since the table has read "
-                "it: there is nothing to compare",
-                hint="give the --lake of a pipeline that has read the new one",
-            )
 
     # --- the topic ---
 
@@ -179,7 +172,7 @@ class _Reconcile:
         with self._reader(topic) as reader:
             for batch in reader.batches():
                 for record in batch:
-                    if (row := _row_id(record)).partition(":")[0] in chunks:
+                    if (row := row_id_of(record)).partition(":")[0] in chunks:
                         found[row] = (record.value or b"").rstrip(b"\r\n").count(b"\n") + 1
         return found
 
@@ -198,7 +191,7 @@ class _Reconcile:
             with self._reader(topic.name) as reader:
                 for batch in reader.batches(10_000):
                     for record in batch:
-                        walk.take(record.partition, record.offset, _row_id(record))
+                        walk.take(record.partition, record.offset, row_id_of(record))
                     self._progress.advance(len(batch))
         finally:
             self._progress.end()
@@ -206,6 +199,25 @@ class _Reconcile:
 
 
 # --- the tables ---
+
+
+def _refuse_several_topics(standing: Standing) -> None:
+    if len(standing.ranges) > 1:
+        raise BadInput(
+            f"the table is made of topics {', '.join(standing.ranges)}: its counts are of all of "
+            "them, and cannot be compared with one",
+            hint="reconcile a pipeline that reads one topic",
+        )
+
+
+def refuse_other_topic(admin: Admin, topic: str, standing: Standing) -> None:
+    """Offsets mean nothing in a topic that was made again under its name."""
+    if admin.topic_id(topic) != standing.topic_ids.get(topic):
+        raise BadInput(
+            f"topic {topic} was deleted and made again since the table has read it: there is "
+            "nothing to compare",
+            hint="give the --lake of a pipeline that has read the new one",
+        )
 
 
 @dataclass(frozen=True)
@@ -400,7 +412,7 @@ def _is_vague(entry: Entry) -> bool:
     return entry.rows > 0 and entry.digest == 0
 
 
-def _row_id(record: Record) -> str:
+def row_id_of(record: Record) -> str:
     """As the pipeline gives it: the sender's id, else where the record is."""
     for name, value in record.headers:
         if name == ROW_HEADER:

@@ -12,7 +12,13 @@ T = TypeVar("T")
 
 
 def load_named(
-    reference: str, kind: type[T], *, what: str, called: str, example: str, make: str
+    reference: str,
+    kind: type[T] | tuple[type[T], ...],
+    *,
+    what: str,
+    called: str,
+    example: str,
+    make: str,
 ) -> T:
     """What `MODULE:NAME` names; the current folder is looked in first.
 

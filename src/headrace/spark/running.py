@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 from headrace import errors
 from headrace.errors import HeadraceError, OperationFailed
+from headrace.model import Deadline
 
 if TYPE_CHECKING:
     from headrace.spark.ingest.source import ChunkToRead
 
 SECONDS_BETWEEN_LOOKS = 0.5
 SECONDS_BETWEEN_CANCELS = 0.1
+SECONDS_TO_PLAN = 180.0
+_TOO_LATE = "Python worker failed to connect back"
 _RAISED = re.compile(r"headrace\.errors\.(\w+): ([^\n]+)")
 
 
@@ -70,6 +73,21 @@ def cancelled_by_ctrl_c(cancel: Callable[[], None]) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if pressed.is_set():
         raise KeyboardInterrupt
+
+
+def until_planned(run: Callable[[], None]) -> None:
+    """Run a query, and again if its planner came too late.
+
+    Spark gives the process that plans a source written in Python ten seconds to start, which a busy
+    machine may not manage. The query has not begun then.
+    """
+    deadline = Deadline(SECONDS_TO_PLAN)
+    while True:
+        try:
+            return run()
+        except Exception as failure:
+            if deadline.expired or _TOO_LATE not in str(failure):
+                raise
 
 
 def translate_failure(failure: Exception, chunks: "Sequence[ChunkToRead]" = ()) -> HeadraceError:

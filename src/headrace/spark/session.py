@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.config import Places
 from headrace.config.profiles import SparkSection, find_profile_file, read_profiles
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 LOCAL_MASTER = "local[*,4]"
 MASTER_VARIABLE = "HEADRACE_SPARK_MASTER"
 _MARK = "spark.headrace.session"
+# Damaged bytes can claim a text of two gigabytes, and Avro would make room for it before it reads:
+# Spark then ends for want of memory.
+_AVRO_LIMITS = " ".join(
+    f"-Dorg.apache.avro.limits.{what}.maxLength={limit}"
+    for what, limit in {"string": 64 << 20, "bytes": 64 << 20, "collectionItems": 8 << 20}.items()
+)
 
 
 def session(
@@ -59,6 +65,7 @@ def session(
     for name, value in (_settings(jars, master) | wishes | dict(config or {})).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    _activate(spark)
     _register(spark)
     if not master.startswith("local"):
         _ship_package(spark)
@@ -106,7 +113,8 @@ def _settings(jars: list[Path], master: str) -> dict[str, str]:
         "spark.sql.inMemoryColumnarStorage.compressed": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet} {_AVRO_LIMITS}",
+        "spark.executor.extraJavaOptions": _AVRO_LIMITS,
     }
     if master.startswith("local"):
         settings |= {
@@ -122,12 +130,21 @@ def _settings(jars: list[Path], master: str) -> dict[str, str]:
     return settings
 
 
+def _activate(spark: "SparkSession") -> None:
+    """Spark looks for data sources in the session of the calling thread; one that was made on
+    another thread is not this one's yet."""
+    jvm: Any = spark._jvm
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+
+
 def _register(spark: "SparkSession") -> None:
+    from headrace.spark.database.source import TableSource
     from headrace.spark.ingest.source import FilesSource
     from headrace.spark.sink import KafkaSink
 
     spark.dataSource.register(KafkaSink)
     spark.dataSource.register(FilesSource)
+    spark.dataSource.register(TableSource)
 
 
 def _ship_package(spark: "SparkSession") -> None:

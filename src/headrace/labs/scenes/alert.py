@@ -3,19 +3,23 @@
 Alerts go to a compacted topic with the stage as key: Critical ones to partition 0, the others by
 the key's hash to the other partitions. Compaction works within a partition, so when a stage goes
 from Critical to something else, or back, its old state is taken away by a tombstone; else it
-would stand there for ever. An alert that the broker refuses comes back to its sender.
+would stand there for ever. An alert that the broker refuses comes back to its sender. A pipeline on
+Spark keeps the last state of each stage in a table: it must say the same as the compacted topic.
 """
 
 import random
+import tempfile
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import orjson
 
 from headrace.clients import Delivery, Outgoing, Producer, Reader, ToPartition
 from headrace.clients.partitioners import murmur2_partition
+from headrace.labs.factory_story import LEVELS, Alert, Tables, has_spark
 from headrace.labs.stage import Stage
 from headrace.model import Record
 from headrace.serde import Field, Json
@@ -24,7 +28,6 @@ PARTITIONS = 3
 ALERTS = 120
 STAGES = tuple(f"stage-{number}" for number in range(1, 9))
 TALKATIVE = "stage-9"
-LEVELS = {"Critical": 2, "Major": 3, "Minor": 4, "Warning": 4}  # and how often, relatively
 MOST_BYTES = 2_000
 MINUTE_MS = 60_000
 TOPIC_SETTINGS = {
@@ -38,16 +41,6 @@ TOPIC_SETTINGS = {
 # The broker's limit is for a batch: what it refuses, it refuses together. So batches stay below.
 PRODUCER_SETTINGS = {"batch.size": MOST_BYTES // 2, "compression.type": "none"}
 MARKER = "end of shift"
-
-
-@dataclass(frozen=True)
-class Alert:
-    """What a stage of the factory reports, named as in its JSON."""
-
-    alertId: int  # noqa: N815
-    stageId: str  # noqa: N815
-    alertLevel: str  # noqa: N815
-    alertMessage: str  # noqa: N815
 
 
 class Stored(NamedTuple):
@@ -91,11 +84,9 @@ class Panel:
         self._producer = producer
         self._topic = topic
         self._homes: dict[str, tuple[bool, int]] = {}  # was it Critical, and on which partition
-        self._clock = time.time_ns() // 1_000_000 - 60 * MINUTE_MS
 
     def show(self, alert: Alert) -> None:
-        self._clock += 1_000
-        delivery = self._send(alert, alert.stageId)
+        delivery = self._send(alert, alert)
         critical = alert.alertLevel == "Critical"
         was_critical, old = self._homes.get(alert.stageId, (None, None))
         if critical == was_critical:
@@ -104,12 +95,12 @@ class Panel:
         # the newer one counts; none at all would be a loss.
         self._homes[alert.stageId] = (critical, delivery.result().partition)
         if old is not None:
-            self._send(None, alert.stageId, old)
+            self._send(None, alert, old)
             self.tombstones += 1
 
-    def _send(self, alert: Alert | None, stage_id: str, partition: int | None = None) -> Delivery:
+    def _send(self, value: Alert | None, alert: Alert, partition: int | None = None) -> Delivery:
         return self._producer.send(
-            self._topic, alert, stage_id, (), partition, self._clock, self.outcomes
+            self._topic, value, alert.stageId, (), partition, alert.time, self.outcomes
         )
 
 
@@ -130,23 +121,32 @@ def run(stage: Stage) -> None:
 
         stage.say("sending what came back again, in fewer words")
         refused = list(filter(None, map(decoded, panel.outcomes.failed)))
-        shortened = [replace(alert, alertMessage=alert.alertMessage[:15]) for alert in refused]
+        later = alerts[-1].time + 1_000
+        shortened = [replace(a, alertMessage=a.alertMessage[:15], time=later) for a in refused]
         for alert in shortened:
             panel.show(alert)
 
+    table = states_on_spark(stage, topic) if has_spark(stage) else None
     stage.say("closing the segments and waiting for the broker's cleaner")
     stage.fact("seconds until compacted", round(compact(stage, topic), 1))
-    judge_states(stage, [*alerts, *shortened], before, critical_first(stage, topic))
+    after = critical_first(stage, topic)
+    judge_states(stage, [*alerts, *shortened], before, after)
+    if table is not None:
+        judge_table(stage, table, panel, after)
 
 
 def make_alerts() -> list[Alert]:
-    """The same alerts each time; the talkative stage's second one is too long for the topic."""
+    """The same alerts each time, a second apart; the talkative stage's second one is too long for
+    the topic."""
     dice = random.Random(7)
     levels = dice.choices(tuple(LEVELS), tuple(LEVELS.values()), k=ALERTS)
-    alerts = [Alert(n, dice.choice(STAGES), level, f"call {n}") for n, level in enumerate(levels)]
-    alerts.insert(ALERTS // 3, Alert(ALERTS, TALKATIVE, "Minor", "oil is low"))
-    alerts.insert(ALERTS // 2, Alert(ALERTS + 1, TALKATIVE, "Minor", "oil is very low" * 200))
-    return alerts
+    alerts = [
+        Alert(n, dice.choice(STAGES), level, f"call {n}", 0) for n, level in enumerate(levels)
+    ]
+    alerts.insert(ALERTS // 3, Alert(ALERTS, TALKATIVE, "Minor", "oil is low", 0))
+    alerts.insert(ALERTS // 2, Alert(ALERTS + 1, TALKATIVE, "Minor", "oil is very low" * 200, 0))
+    begin = time.time_ns() // 1_000_000 - 60 * MINUTE_MS
+    return [replace(alert, time=begin + 1_000 * n) for n, alert in enumerate(alerts)]
 
 
 def critical_first(stage: Stage, topic: str) -> list[Stored]:
@@ -236,3 +236,31 @@ def judge_states(
         sorted(alert.stageId for _, alert in states) == sorted(last)
         and all(alert == last[alert.stageId] for _, alert in states),
     )
+
+
+def states_on_spark(stage: Stage, topic: str) -> tuple[list[dict[str, Any]], int]:
+    """The table of last states, Critical first, and how many records were no alerts."""
+    stage.say("the last state of each stage, on Spark")
+    with tempfile.TemporaryDirectory(prefix="headrace-lab-") as lake:
+        tables = Tables(stage, Path(lake), {"alert": topic})
+        done = tables.update()
+        rows = tables.rows("stages", "stage_id, alert_id, alert_level, alert_message")
+    return sorted(
+        rows, key=lambda r: (r["alert_level"] != "Critical", r["stage_id"])
+    ), done.rows_dead
+
+
+def judge_table(
+    stage: Stage, table: tuple[list[dict[str, Any]], int], panel: Panel, after: list[Stored]
+) -> None:
+    rows, dead = table
+    states = [
+        (partition > 0, alert.stageId, alert.alertId, alert.alertLevel, alert.alertMessage)
+        for partition, _, alert in after
+        if alert is not None
+    ]
+    stage.check(
+        "Spark's table of stages says the same as the compacted topic, Critical first",
+        [tuple(row.values()) for row in rows] == [state[1:] for state in sorted(states)],
+    )
+    stage.check("the tombstones are its dead letters, and nothing else", dead == panel.tombstones)

@@ -4,7 +4,8 @@ Three days of web clicks, each count times 1.543. The factor turns out to be wro
 day on. The consumer runs all the while: it seeks to the time when that day began, and computes
 what follows again, and nothing else. A single partition is sent back to an offset in the same
 way. Then the formula changes for all days: the group is stopped, reset to the beginning, and
-computes everything again. What was sent stands in the topic as it did before.
+computes everything again. On Spark the same two days are replayed into tables, once with each
+factor. What was sent stands in the topic as it did before.
 """
 
 import threading
@@ -12,8 +13,11 @@ from collections import Counter
 from datetime import UTC, datetime
 from decimal import Decimal
 
+import orjson
+
 from headrace.clients import Producer
 from headrace.errors import GroupIsLive
+from headrace.labs.replay_story import replay_on_spark
 from headrace.labs.stage import Stage
 from headrace.model import AtOffset, Earliest, Record, TopicPartition
 from headrace.parallel import App
@@ -40,10 +44,10 @@ class Results:
         self.times: Counter[Place] = Counter()
         self._noting = threading.Lock()
 
-    def compute(self, clicks: int, record: Record) -> None:
+    def compute(self, event: dict[str, int], record: Record) -> None:
         place = (record.partition, record.offset)
         with self._noting:
-            self.by_place[place] = clicks * self.factor
+            self.by_place[place] = event["clicks"] * self.factor
             self.times[place] += 1
 
     def handled(self) -> int:
@@ -79,6 +83,7 @@ def run(stage: Stage) -> None:
         refused = is_refused(stage, topic, group)
     judge_offset(stage, results, raw)
     judge_reset(stage, topic, group, raw, rows, refused)
+    judge_tables(stage, topic, raw)
 
 
 def judge_days(stage: Stage, results: Results, raw: list[Record]) -> None:
@@ -131,6 +136,30 @@ def judge_reset(
         results.by_place == {place(r): clicks(r) * NEWEST for r in raw}
         and set(results.times.values()) == {1},
     )
+
+
+def judge_tables(stage: Stage, topic: str, raw: list[Record]) -> None:
+    """The days that were wrong, on Spark: a table with each factor, from the same records."""
+    wrong_days = [r for r in raw if day(r) != DAYS[0]]
+    begin = f"{DAYS[1]}T00:00:00Z"
+    for name, factor in (("wrong", WRONG), ("right", RIGHT)):
+        found = replay_on_spark(stage, topic, begin, factor)
+        if found is None:
+            break
+        stage.fact(f"replayed on Spark with the {name} factor", found.days)
+        stage.check(
+            f"the dry run counted {len(wrong_days)} records and wrote nothing; the replay read "
+            f"them once, and run again none ({name} factor)",
+            found.counts == (len(wrong_days), 0, len(wrong_days), 0),
+        )
+        stage.check(
+            f"the table with the {name} factor is what Python computes, row by row",
+            found.rows == {place(r): clicks(r) * factor for r in wrong_days},
+        )
+        sums = dict.fromkeys(DAYS[1:], Decimal(0))
+        for record in wrong_days:
+            sums[day(record)] += clicks(record) * factor
+        stage.check(f"and so are its sums by day ({name} factor)", found.days == sums)
     stage.check("the raw data are what they were, to the byte", stage.records(topic) == raw)
 
 
@@ -153,7 +182,7 @@ def send(stage: Stage, topic: str) -> None:
             begin = datetime.fromisoformat(DAYS[number // CLICKS_PER_DAY]).replace(tzinfo=UTC)
             producer.send(
                 topic,
-                str(1 + number % 7),
+                orjson.dumps({"clicks": 1 + number % 7}),
                 timestamp=int(begin.timestamp() * 1000) + number % CLICKS_PER_DAY * MINUTE_MS,
                 partition=number % PARTITIONS,
             )
@@ -164,7 +193,7 @@ def place(record: Record) -> Place:
 
 
 def clicks(record: Record) -> int:
-    return int(record.value or b"0")
+    return int(orjson.loads(record.value or b"")["clicks"])
 
 
 def day(record: Record) -> str:

@@ -6,8 +6,11 @@
 """
 
 from headrace.spark.pipelines.clickstream import CLICKSTREAM
+from headrace.spark.pipelines.databases import INVOICES, DatabaseTable
 from headrace.spark.pipelines.definition import (
+    Avro,
     Count,
+    Csv,
     Derive,
     Expect,
     Field,
@@ -24,13 +27,21 @@ from headrace.spark.pipelines.definition import (
     Totals,
     Windows,
 )
+from headrace.spark.pipelines.factory import FACTORY
+from headrace.spark.pipelines.forward_definition import Forward
 
 __all__ = [
     "CLICKSTREAM",
+    "FACTORY",
+    "INVOICES",
+    "Avro",
     "Count",
+    "Csv",
+    "DatabaseTable",
     "Derive",
     "Expect",
     "Field",
+    "Forward",
     "Greatest",
     "Json",
     "Latest",

@@ -38,14 +38,31 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class Replay:
+    """A bounded range: as it was asked for (from, to), and the offsets that it came to."""
+
+    asked: tuple[str, str]
+    ranges: Ranges
+
+    def to_json(self) -> dict[str, Any]:
+        return {"asked": self.asked, "ranges": self.ranges}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Replay":
+        begin, end = document["asked"]
+        return cls((begin, end), _ranges(document["ranges"]))
+
+
+@dataclass(frozen=True)
 class Standing:
     """Where a pipeline stands: what its table of rows knows after a batch."""
 
     counts: Counts = Counts()
     ranges: Ranges = field(default_factory=dict)
     newest: datetime | None = None
-    topic_id: str | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
     generation: int = 0  # how often tables had to be made anew
+    replay: Replay | None = None  # what the tables were begun for, if not for a stream
 
     @property
     def position(self) -> int:
@@ -88,22 +105,21 @@ class Standing:
             "counts": self.counts.to_json(),
             "ranges": self.ranges,
             "newest": None if self.newest is None else self.newest.isoformat(),
-            "topic_id": self.topic_id,
+            "topic_ids": self.topic_ids,
             "generation": self.generation,
+            "replay": None if self.replay is None else self.replay.to_json(),
         }
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Standing":
-        newest = document["newest"]
+        newest, replay = document["newest"], document.get("replay")
         return cls(
             Counts(**document["counts"]),
-            {
-                topic: {p: (begin, end) for p, (begin, end) in places.items()}
-                for topic, places in document["ranges"].items()
-            },
+            _ranges(document["ranges"]),
             None if newest is None else datetime.fromisoformat(newest),
-            document["topic_id"],
+            _topic_ids(document),
             document["generation"],
+            None if replay is None else Replay.from_json(replay),
         )
 
 
@@ -131,6 +147,21 @@ def ends_of(ranges: Ranges) -> Offsets:
         topic: {partition: end for partition, (_, end) in places.items()}
         for topic, places in ranges.items()
     }
+
+
+def _ranges(document: Mapping[str, Any]) -> Ranges:
+    return {
+        topic: {p: (begin, end) for p, (begin, end) in places.items()}
+        for topic, places in document.items()
+    }
+
+
+def _topic_ids(document: Mapping[str, Any]) -> dict[str, str]:
+    """The id of each topic; commits of old have one only, of their one topic."""
+    if (ids := document.get("topic_ids")) is not None:
+        return dict(ids)
+    found = document["topic_id"]
+    return {} if found is None else dict.fromkeys(document["ranges"], found)
 
 
 def in_utc(time: datetime | None) -> datetime | None:

@@ -4,10 +4,10 @@ The order is a protocol; DESIGN.md has it, and what happens when it is cut short
 """
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
@@ -16,7 +16,7 @@ from headrace.clients import Connection
 from headrace.errors import BadInput
 from headrace.spark.columns import HEADER, ROW_HEADER
 from headrace.spark.pipelines.accounts import Counts, Standing, in_utc
-from headrace.spark.pipelines.checkpoints import Checkpoint, Ranges
+from headrace.spark.pipelines.checkpoints import Ranges
 from headrace.spark.pipelines.decoding import RAW, REASON, decode, unmet
 from headrace.spark.pipelines.definition import (
     DEAD_LETTERS,
@@ -30,10 +30,11 @@ from headrace.spark.pipelines.definition import (
 )
 from headrace.spark.pipelines.deriving import Span, write_derived
 from headrace.spark.pipelines.evolving import with_new_columns
-from headrace.spark.pipelines.lake import Commit, Lake
+from headrace.spark.pipelines.lake import Commit, Lake, fingerprint
+from headrace.spark.pipelines.values import Reader
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 _HASH = "_hash"
 FUTURE = "interval 1 day"
@@ -46,6 +47,28 @@ class BatchDone:
     batch: int
     counts: Counts
     seconds: float
+    newest: datetime | None = None  # of its records, by Kafka's clock
+    ended: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def rate(self) -> float:
+        """Records a second."""
+        return self.counts.rows_in / self.seconds if self.seconds else 0.0
+
+    @property
+    def delay(self) -> float | None:
+        """How old its newest record was at its end, in seconds."""
+        return None if self.newest is None else (self.ended - self.newest).total_seconds()
+
+
+class Batching(Protocol):
+    """How records are cut into batches: Spark's checkpoint knows it of a stream, and `Cuts` of a
+    replay. `open_batch` may have been begun by an earlier run."""
+
+    @property
+    def open_batch(self) -> Ranges | None: ...
+
+    def ranges(self, batch: int) -> Ranges: ...
 
 
 @dataclass(frozen=True)
@@ -57,6 +80,7 @@ class _Facts:
     oldest: datetime | None
     newest: datetime | None
     trusted: datetime | None  # the newest that is not from the future
+    written: datetime | None  # when the newest came to Kafka
     unmet: dict[str, int]
 
     @property
@@ -67,23 +91,26 @@ class _Facts:
 
 
 class Batches:
-    """Runs the batches of one query, one after the other."""
+    """Runs the batches of one query, one after the other. Without `dead_letters`, bad records are
+    written to their table only."""
 
     def __init__(
         self,
         pipeline: Pipeline,
         lake: Lake,
-        checkpoint: Checkpoint,
+        batching: Batching,
         standing: Standing,
-        dead_letters: "DeadLetters",
-        topic_id: Callable[[], str],
+        dead_letters: "DeadLetters | None",
+        topic_id: Callable[[str], str],
         done: Callable[[BatchDone], None],
+        read: Reader | None = None,
     ) -> None:
-        self._pipeline, self._lake, self._checkpoint = pipeline, lake, checkpoint
+        self._read = read
+        self._pipeline, self._lake, self._batching = pipeline, lake, batching
         self._dead_letters, self._topic_id, self._done = dead_letters, topic_id, done
         self._lookups: dict[Lookup, tuple[float, DataFrame]] = {}
         self._kept: list[DataFrame] = []
-        self._maybe_again = checkpoint.open_batch is not None
+        self._maybe_again = batching.open_batch is not None
         self.standing = standing
         self.failure: Exception | None = None
 
@@ -98,29 +125,34 @@ class Batches:
     def _run(self, records: "DataFrame", batch: int) -> None:
         started = time.monotonic()
         self.check_topic()
-        ranges = self._checkpoint.ranges(batch)
+        ranges = self._batching.ranges(batch)
         if self.standing.includes(ranges):
             return
         if not self.standing.follows(ranges):
             raise BadInput(
-                f"the checkpoint {self._checkpoint.folder} and the tables do not agree: batch "
+                f"the checkpoint and the tables in {self._lake.folder} do not agree: batch "
                 f"{batch} is {ranges}, the tables end at {self.standing.ends}",
-                hint="delete the checkpoint: the next run goes on where the tables end",
+                hint=f"delete _checkpoints/{self._pipeline.name} there: the next run goes on where "
+                "the tables end",
             )
         try:
-            rows = self._keep(decode(records, self._pipeline, self._lookup))
-            counts = self._write(rows, batch, ranges)
+            rows = self._keep(self._decoded(records))
+            facts = self._facts(rows)
+            counts = self._write(rows, facts, batch, ranges)
         finally:
             while self._kept:
                 self._kept.pop().unpersist()
         self._maybe_again = False
-        self._done(BatchDone(batch, counts, time.monotonic() - started))
+        self._done(BatchDone(batch, counts, time.monotonic() - started, facts.written))
 
     def close(self) -> None:
         """Nothing is kept in memory any more."""
         for _, table in self._lookups.values():
             table.unpersist()
         self._lookups.clear()
+
+    def _decoded(self, records: "DataFrame") -> "DataFrame":
+        return decode(records, self._pipeline, self._lookup, self._read)
 
     def _keep(self, table: "DataFrame") -> "DataFrame":
         """In memory until the end of the batch."""
@@ -137,24 +169,18 @@ class Batches:
 
     def check_topic(self) -> None:
         """Offsets mean nothing in another topic, or one that was made again under its name."""
-        name = self._pipeline.source.name
-        if self.standing.ranges and name not in self.standing.ranges:
+        names = self._pipeline.source.names
+        if gone := [name for name in self.standing.ranges if name not in names]:
             raise BadInput(
-                f"the tables in {self._lake.folder} come from topic {', '.join(self.standing.ends)}"
-                f", not from {name}",
+                f"the tables in {self._lake.folder} come from topic {', '.join(gone)}, not from "
+                f"{', '.join(names)}",
                 hint="give each topic a folder of its own with --lake",
             )
-        found = self._topic_id()
-        if self.standing.topic_id not in (None, found):
-            raise BadInput(
-                f"topic {name} was deleted and made again: what pipeline {self._pipeline.name} has "
-                "read of it is gone",
-                hint="give it another --lake, or delete this one, to begin anew",
-            )
-        self.standing = replace(self.standing, topic_id=found)
+        found = {name: self._topic_id(name) for name in names}
+        refuse_made_again(self._pipeline.name, self.standing.topic_ids, found)
+        self.standing = replace(self.standing, topic_ids=found)
 
-    def _write(self, rows: "DataFrame", batch: int, ranges: Ranges) -> Counts:
-        facts = self._facts(rows)
+    def _write(self, rows: "DataFrame", facts: _Facts, batch: int, ranges: Ranges) -> Counts:
         self._refuse_unmet(facts)
         good = rows.where(F.col(REASON).isNull())
         fresh, duplicates = self._without_duplicates(good, facts)
@@ -202,11 +228,11 @@ class Batches:
         }
         # A clock that is wrong must not make all that follows late.
         possible = F.when(moment <= F.col("kafka_time") + F.expr(FUTURE), moment)
-        times = (F.min(moment), F.max(moment), F.max(possible))
+        times = (F.min(moment), F.max(moment), F.max(possible), F.max("kafka_time"))
         found = rows.agg(F.count("*"), F.count(REASON), *times, *flags.values()).collect()[0]
-        counts = {name: count for name, count in zip(flags, found[5:], strict=True) if count}
-        oldest, newest, trusted = (in_utc(moment) for moment in found[2:5])
-        return _Facts(found[0], found[1], oldest, newest, trusted, counts)
+        counts = {name: count for name, count in zip(flags, found[6:], strict=True) if count}
+        oldest, newest, trusted, written = (in_utc(moment) for moment in found[2:6])
+        return _Facts(found[0], found[1], oldest, newest, trusted, written, counts)
 
     def _refuse_unmet(self, facts: _Facts) -> None:
         for expectation in self._pipeline.expectations:
@@ -274,12 +300,15 @@ class Batches:
     # --- writing ---
 
     def _write_dead(self, dead: "DataFrame", commit: Commit) -> None:
-        self._dead_letters.send(dead, commit)
+        if self._dead_letters is not None:
+            self._dead_letters.send(dead, commit)
         if not self._has(DEAD_LETTERS, commit):
-            raw = [F.col(name).alias(name.removeprefix("headrace:")) for name in (REASON, *RAW)]
-            pipeline = F.lit(self._pipeline.name).alias("pipeline")
-            table = dead.select(pipeline, *KAFKA_COLUMNS, ROW_ID, *raw)
-            self._lake.append(DEAD_LETTERS, table, commit)
+            self._lake.append(DEAD_LETTERS, self._dead_rows(dead), commit)
+
+    def _dead_rows(self, dead: "DataFrame") -> "DataFrame":
+        raw = [F.col(name).alias(name.removeprefix("headrace:")) for name in (REASON, *RAW)]
+        pipeline = F.lit(self._pipeline.name).alias("pipeline")
+        return dead.select(pipeline, *KAFKA_COLUMNS, ROW_ID, *raw)
 
     def _write_derived(
         self, fresh: "DataFrame", late: "dict[str, DataFrame]", span: Span | None, commit: Commit
@@ -316,29 +345,47 @@ class Batches:
         return [name for name, kind in fields if kind == "string" and name.lower() not in known]
 
 
+def refuse_made_again(pipeline: str, known: Mapping[str, str], found: Mapping[str, str]) -> None:
+    """Topics by name, with their ids: those that are known, and those that are there."""
+    for name, topic_id in found.items():
+        if known.get(name, topic_id) != topic_id:
+            raise BadInput(
+                f"topic {name} was deleted and made again: what pipeline {pipeline} has read of it "
+                "is gone",
+                hint="give it another --lake, or delete this one, to begin anew",
+            )
+
+
+def dead_headers() -> "dict[str, Column]":
+    """What a dead letter's headers say."""
+    return {
+        "headrace-topic": F.col("kafka_topic"),
+        "headrace-partition": F.col("kafka_partition").cast("string"),
+        "headrace-offset": F.col("kafka_offset").cast("string"),
+        "headrace-reason": F.col(REASON),
+        ROW_HEADER: F.col(ROW_ID),
+    }
+
+
 @dataclass(frozen=True)
 class DeadLetters:
-    """The dead letters' topic."""
+    """The dead letters' topic, and the lake whose tables they are missing in."""
 
     topic: str
     connection: Connection
+    lake: str
 
     def send(self, dead: "DataFrame", commit: Commit) -> None:
         """Exactly once: one piece for each batch, its rows in the same order each time."""
-        headers = {
-            "headrace-topic": F.col("kafka_topic"),
-            "headrace-partition": F.col("kafka_partition").cast("string"),
-            "headrace-offset": F.col("kafka_offset").cast("string"),
-            "headrace-reason": F.col(REASON),
-            ROW_HEADER: F.col(ROW_ID),
-        }
         ordered = dead.coalesce(1).sortWithinPartitions("kafka_partition", "kafka_offset")
         records = ordered.select(
             F.col(RAW[0]).alias("key"),
             F.col(RAW[1]).alias("value"),
-            *(text.cast("binary").alias(HEADER + name) for name, text in headers.items()),
+            *(text.cast("binary").alias(HEADER + name) for name, text in dead_headers().items()),
         )
-        topic_id = commit.info["so_far"]["topic_id"]
+        # Another lake's batches of the same topics are cut in another way: not the same job.
+        topic_ids = ",".join(commit.info["so_far"]["topic_ids"].values())
+        job = f"{commit.app}/{fingerprint(self.lake)}/{topic_ids}"
         writer = records.write.format("headrace").option("topic", self.topic)
-        writer = writer.option("job", f"{commit.app}/{topic_id}").option("batch", commit.version)
+        writer = writer.option("job", job).option("batch", commit.version)
         writer.option("bootstrap", self.connection.bootstrap).mode("append").save()

@@ -25,6 +25,11 @@ class Checkpoint:
         newest = self._newest("offsets")
         return self.ranges(newest) if newest > self._newest("commits") else None
 
+    @property
+    def ends(self) -> Offsets:
+        """Where the batches end that are done."""
+        return self._end(self._newest("commits")) or {}
+
     def ranges(self, batch: int) -> Ranges:
         """The offset ranges of a batch. Spark writes them down before it runs the batch."""
         return ranges_between(self._begin(batch), self._end(batch) or {})
@@ -46,6 +51,15 @@ class Checkpoint:
         try:
             jvm: Any = self._spark._jvm
             return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: str) -> None:
+        """A file beside Spark's own."""
+        files, path = self._find(name)
+        stream = files.create(path, True)
+        try:
+            stream.write(text.encode())
         finally:
             stream.close()
 

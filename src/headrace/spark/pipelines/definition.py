@@ -18,9 +18,12 @@ Nothing here needs Spark or a cluster: a definition that is wrong is refused whe
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from headrace.errors import ConfigError
+
+if TYPE_CHECKING:
+    from headrace.spark.pipelines.forward_definition import Forward
 
 # A time is a count of milliseconds since 1970 in JSON, and a timestamp in the table.
 TIME = "time"
@@ -104,16 +107,91 @@ class Json:
         object.__setattr__(self, "fields", fields)
         object.__setattr__(self, "drift", drift)
         _check_fields(fields)
-        if drift not in get_args(Drift):
-            raise ConfigError(f"drift is {drift!r}", hint=f"one of {', '.join(get_args(Drift))}")
+        _check_drift(drift, get_args(Drift))
+
+
+@dataclass(frozen=True, init=False)
+class Csv:
+    """Values are rows of CSV with these fields, in this order; an empty one is null.
+
+    A time is a count of milliseconds, or written like 2019-10-01 00:00:00 UTC. `drift` says what
+    becomes of more fields: `freeze` makes the record a dead letter, because a quote that is missing
+    looks the same; `rescue` keeps them by their number as JSON in column `rescued`.
+    """
+
+    fields: tuple[Field, ...]
+    separator: str
+    drift: Drift
+
+    def __init__(self, *fields: Field, separator: str = ",", drift: Drift = "freeze") -> None:
+        object.__setattr__(self, "fields", fields)
+        object.__setattr__(self, "separator", separator)
+        object.__setattr__(self, "drift", drift)
+        _check_fields(fields)
+        # A field of a row has no name that a column could get.
+        _check_drift(drift, ("rescue", "freeze"))
+        if len(separator) != 1 or separator in '"\r\n':
+            raise ConfigError(
+                f"the separator is {separator!r}", hint="one character, no quote and no line end"
+            )
+
+
+@dataclass(frozen=True, init=False)
+class Avro:
+    """Values are Avro records with these fields, each with the id of its schema in the registry.
+
+    Each record is read with the schema it was written with. What that one lacks has the default of
+    the topic's newest schema (subject `TOPIC-value`), else it is null. `drift` is as for JSON.
+    """
+
+    fields: tuple[Field, ...]
+    drift: Drift
+
+    def __init__(self, *fields: Field, drift: Drift = "rescue") -> None:
+        object.__setattr__(self, "fields", fields)
+        object.__setattr__(self, "drift", drift)
+        _check_fields(fields)
+        _check_drift(drift, get_args(Drift))
+
+
+Value = Json | Csv | Avro
+ValueKind = Literal["json", "csv", "avro"]
+_KINDS: Mapping[ValueKind, type[Value]] = {"json": Json, "csv": Csv, "avro": Avro}
+
+
+def value_as(value: Value, kind: ValueKind) -> Value:
+    """The same fields in values of another kind.
+
+    >>> value_as(Json(Field("page")), "avro")
+    Avro(fields=(Field(field='page', type='string', name='', required=False),), drift='rescue')
+    """
+    made = _KINDS[kind]
+    return value if isinstance(value, made) else made(*value.fields, drift=value.drift)
 
 
 @dataclass(frozen=True)
 class Topic:
-    """Records of a topic, and what their values are."""
+    """Records of a topic, and what their values are; `also` are topics with values of the same
+    shape, read in the same query.
+
+    >>> Topic("alerts", Json(Field("level")), also=("audit",)).names
+    ('alerts', 'audit')
+    """
 
     name: str
-    value: Json
+    value: Value
+    also: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _refuse_twins("a source has two topics", list(self.names))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.also)
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.value.fields
 
 
 # --- what must hold ---
@@ -281,11 +359,13 @@ class Sessions:
 
 @dataclass(frozen=True)
 class Latest:
-    """The newest row for each key, by time, then partition and offset."""
+    """The newest row for each key, by time, then partition and offset; with `where`, of those rows
+    that meet it."""
 
     name: str
     key: str
     columns: tuple[str, ...] = ()
+    where: str | None = None
 
 
 Derived = Totals | Sessions | Latest
@@ -294,7 +374,10 @@ Table = Rows | Derived
 
 @dataclass(frozen=True)
 class Pipeline:
-    """From a topic to tables. `rows` is written last in each batch: with it, the batch counts."""
+    """From a topic to tables. `rows` is written last in each batch: with it, the batch counts.
+
+    `realtime` is what real-time mode runs in place of the tables.
+    """
 
     name: str
     source: Topic
@@ -303,13 +386,14 @@ class Pipeline:
     steps: tuple[Step, ...] = ()
     expectations: tuple[Expect, ...] = ()
     derived: tuple[Derived, ...] = ()
+    realtime: "Forward | None" = None
 
     def __post_init__(self) -> None:
-        _check_name("pipeline", self.name)
         self._check_tables()
-        self._check_columns()
-        names = [expectation.name for expectation in self.expectations]
-        _refuse_twins(f"pipeline {self.name!r} has two expectations", names)
+        check_way(self, self._wanted())
+        if self.time is not None:
+            self._check_time(self.time)
+        _refuse_twins(f"table {self.rows.name!r} has two columns", [*self.rows.columns, *RESERVED])
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -317,11 +401,7 @@ class Pipeline:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns that expressions may name, Headrace's own among them."""
-        own = [field.column for field in self.source.value.fields]
-        for step in self.steps:
-            own += [step.name] if isinstance(step, Derive) else step.columns
-        return (*own, *RESERVED)
+        return columns_of(self.source.fields, self.steps)
 
     def _check_tables(self) -> None:
         names = [DEAD_LETTERS]
@@ -352,8 +432,7 @@ class Pipeline:
         """Whether the time is in the value: then equal records have equal times."""
         return self.time in [field.column for field in self.source.value.fields]
 
-    def _check_columns(self) -> None:
-        _refuse_twins(f"pipeline {self.name!r} has two columns", list(self.columns))
+    def _wanted(self) -> list[tuple[str, str]]:
         wanted = [("time", self.time)] if self.time else []
         wanted += [(f"table {self.rows.name}", column) for column in self.rows.columns]
         for table in self.derived:
@@ -361,19 +440,58 @@ class Pipeline:
                 wanted.append((f"table {table.name}", table.key))
             if isinstance(table, Latest):
                 wanted += [(f"table {table.name}", column) for column in table.columns]
-        known: list[str] = [field.column for field in self.source.value.fields]
-        for step in self.steps:
-            if isinstance(step, Lookup):
-                wanted.append((f"lookup {step.path}", step.on))
-        if self.time is not None:
-            self._check_time(self.time)
-        _refuse_twins(f"table {self.rows.name!r} has two columns", [*self.rows.columns, *RESERVED])
-        for where, column in wanted:
-            if column not in self.columns:
-                raise ConfigError(
-                    f"pipeline {self.name!r}, {where}: there is no column {column!r}",
-                    hint=f"there are {', '.join([*known, *RESERVED])}",
-                )
+        return wanted
+
+
+class Source(Protocol):
+    """Where rows come from: a topic, or something else with declared fields."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def fields(self) -> tuple[Field, ...]: ...
+
+
+class Way(Protocol):
+    """What all ways from a source have, whatever is at their end."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def source(self) -> Source: ...
+
+    @property
+    def steps(self) -> tuple[Step, ...]: ...
+
+    @property
+    def expectations(self) -> tuple[Expect, ...]: ...
+
+
+def columns_of(fields: tuple[Field, ...], steps: tuple[Step, ...]) -> tuple[str, ...]:
+    """All columns that expressions may name, Headrace's own among them."""
+    own = [field.column for field in fields]
+    for step in steps:
+        own += [step.name] if isinstance(step, Derive) else step.columns
+    return (*own, *RESERVED)
+
+
+def check_way(way: Way, wanted: list[tuple[str, str]]) -> None:
+    """Refuse what cannot be run; `wanted` has columns that must be there, and who needs them."""
+    _check_name("pipeline", way.name)
+    columns = columns_of(way.source.fields, way.steps)
+    _refuse_twins(f"pipeline {way.name!r} has two columns", list(columns))
+    _refuse_twins(
+        f"pipeline {way.name!r} has two expectations", [each.name for each in way.expectations]
+    )
+    lookups = [(f"lookup {step.path}", step.on) for step in way.steps if isinstance(step, Lookup)]
+    for where, column in [*wanted, *lookups]:
+        if column not in columns:
+            raise ConfigError(
+                f"pipeline {way.name!r}, {where}: there is no column {column!r}",
+                hint=f"there are {', '.join(columns)}",
+            )
 
 
 def _check_name(what: str, name: str) -> None:
@@ -385,6 +503,11 @@ def _check_fields(fields: tuple[Field, ...]) -> None:
     if not fields:
         raise ConfigError("a value without fields", hint="Json(Field('page'), ...)")
     _refuse_twins("a value has two fields", [field.field for field in fields])
+
+
+def _check_drift(drift: str, known: tuple[str, ...]) -> None:
+    if drift not in known:
+        raise ConfigError(f"drift is {drift!r}", hint=f"one of {', '.join(known)}")
 
 
 def _check_measures(table: str, keys: list[str], measures: Mapping[str, Measure]) -> None:

@@ -206,6 +206,8 @@ def _touched(table: Sessions, sessions: "DataFrame", ours: "DataFrame", span: Sp
 
 def latest_of(table: Latest, rows: "DataFrame", time: str) -> "DataFrame":
     """The newest of these rows for each key."""
+    if table.where is not None:
+        rows = rows.where(table.where)
     kept = [name for name in table.columns if name not in (table.key, time, *_PLACE)]
     found = F.struct(time, *_PLACE, *kept)
     newest = F.max_by(found, F.struct(time, *_PLACE)).alias("_newest")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RECENT_COMMITS = 20
+MERGE_ATTEMPTS = 5
 _TXN = {
     "txnAppId": "spark.databricks.delta.write.txnAppId",
     "txnVersion": "spark.databricks.delta.write.txnVersion",
@@ -96,11 +97,21 @@ class Lake:
         """Merge rows (called `s`) into the table (`t`)."""
         rows.createOrReplaceTempView("headrace_merged")
         spark = rows.sparkSession
+        statement = (
+            f"MERGE INTO delta.`{self.path(table)}` AS t USING headrace_merged AS s "
+            f"ON {on} {clauses}"
+        )
         with _settings(spark, {_TXN[name]: value for name, value in commit.options.items()}):
-            spark.sql(
-                f"MERGE INTO delta.`{self.path(table)}` AS t USING headrace_merged AS s "
-                f"ON {on} {clauses}"
-            )
+            for attempt in range(1, MERGE_ATTEMPTS + 1):
+                try:
+                    spark.sql(statement)
+                    return
+                except Exception as error:
+                    # Whoever compacts the files meanwhile changes no row: once more, and nothing
+                    # of the first attempt is there. A batch that is done already changes nothing.
+                    overtaken = "io.delta.exceptions.Concurrent" in str(error)
+                    if not overtaken or attempt == MERGE_ATTEMPTS:
+                        raise
 
     def last_info(self, table: str, pipeline: str | None = None) -> dict[str, Any] | None:
         """What the newest commit of a pipeline says, if there is one; of a certain pipeline's."""

@@ -98,7 +98,11 @@ def _in_step(
         return not standing.ranges and not lake.has(table.name)
     if info["definition"] != fingerprint(table):
         return False
-    return Standing.from_json(info["so_far"]).ranges in (standing.ranges, pending)
+    theirs = Standing.from_json(info["so_far"])
+    # Rows that were put back into the table of rows are of a generation that others must follow.
+    if theirs.generation < standing.generation:
+        return False
+    return theirs.ranges in (standing.ranges, pending)
 
 
 def _remake(table: Derived, pipeline: Pipeline, lake: Lake, standing: Standing) -> None:

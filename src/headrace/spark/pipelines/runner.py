@@ -5,47 +5,60 @@ import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
-
-import orjson
+from typing import TYPE_CHECKING
 
 from headrace.clients import Admin, Connection
-from headrace.errors import BadInput, TopicExists
-from headrace.model import Latest, TopicPartition
+from headrace.clients.registries import registry_of
+from headrace.errors import BadInput
 from headrace.observe import Progress, Silent
-from headrace.observe.signals import stopping_on_signals
+from headrace.spark.database.addresses import Address
 from headrace.spark.pipelines.accounts import Standing
-from headrace.spark.pipelines.definition import Pipeline
-from headrace.spark.running import cancelled_by_ctrl_c, translate_failure
+from headrace.spark.pipelines.databases import DatabaseTable
+from headrace.spark.pipelines.definition import Avro, Pipeline, Topic, ValueKind, Way, value_as
+from headrace.spark.pipelines.forward_definition import Forward
+from headrace.spark.pipelines.holding import CHECKPOINTS, held
+from headrace.spark.pipelines.querying import (
+    committed_records,
+    ensure_dead_topic,
+    lag_shown,
+    partitions_of,
+    records_left,
+    starting_after,
+    triggered,
+    wait_for_end,
+)
+from headrace.spark.running import translate_failure
 from headrace.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
     from headrace.spark.pipelines.batch import BatchDone
 
-CHECKPOINTS = "_checkpoints"
 RECORDS_PER_BATCH = 1_000_000
-_EARLIEST = -2  # as Spark writes it
 
 
 @dataclass(frozen=True)
 class StreamOptions:
     """Which pipeline, into which folder, and when it looks for more: `every` some seconds, or once
-    for all that is there now. `group` is where its lag is shown, if it is; `topic` stands in for
-    the pipeline's own."""
+    for all that is there now. `realtime` is Spark's real-time mode, which notes `every` some
+    seconds where it is. `group` is where its lag is shown, if it is; `topic` and
+    `value`, a kind of values, stand in for the pipeline's own. For a pipeline that reads a table of
+    a `database`, `topic` is the one that it writes."""
 
-    pipeline: Pipeline
+    pipeline: Pipeline | Forward
     lake: str
     topic: str | None = None
+    value: ValueKind | None = None
     every: float | None = None
+    realtime: bool = False
     group: str | None = None
     show_lag: bool = True
     dead_topic: str | None = None
     records_per_batch: int = RECORDS_PER_BATCH
     master: str | None = None
+    database: Address | None = None
 
 
 @dataclass
@@ -66,12 +79,12 @@ class StreamResult:
         self.seconds += batch.seconds
 
 
-def group_of(pipeline: Pipeline) -> str:
+def group_of(pipeline: Way) -> str:
     """The group that shows a pipeline's lag."""
     return f"headrace-{pipeline.name}"
 
 
-def dead_topic_of(pipeline: Pipeline) -> str:
+def dead_topic_of(pipeline: Way) -> str:
     """Where a pipeline's dead letters go."""
     return f"{pipeline.source.name}.{pipeline.name}.dead"
 
@@ -84,33 +97,95 @@ def stream(
     on_batch: "Callable[[BatchDone], None] | None" = None,
     stop: threading.Event | None = None,
 ) -> StreamResult:
-    """Run a pipeline; with `every`, until `stop` is set. Returns what it did."""
+    """Run a pipeline; with `every` or `realtime`, until `stop` is set. Returns what it did."""
+    pipeline = _with_topic(_part_to_run(options), options.topic)
+    pipeline = _with_value(pipeline, options.value)
+    told, stopped = on_batch or (lambda _done: None), stop or threading.Event()
+    if isinstance(pipeline, Pipeline):
+        running = _Running(pipeline, options, connection, progress or Silent())
+        return running.run(told, stopped)
+    from headrace.spark.pipelines.forwarding import Forwarding
+
+    forwarding = Forwarding(pipeline, options, connection, progress or Silent())
+    return forwarding.run(told, stopped)
+
+
+def _part_to_run(options: StreamOptions) -> Pipeline | Forward:
     pipeline = options.pipeline
-    if options.topic is not None:
-        pipeline = replace(pipeline, source=replace(pipeline.source, name=options.topic))
-    running = _Running(replace(options, pipeline=pipeline), connection, progress or Silent())
-    return running.run(on_batch or (lambda _done: None), stop or threading.Event())
+    if not options.realtime or not isinstance(pipeline, Pipeline):
+        return pipeline
+    if pipeline.realtime is None:
+        raise BadInput(
+            f"pipeline {pipeline.name} writes tables, which real-time mode cannot",
+            hint="--every 1s, or give the pipeline a part for it: Pipeline(..., "
+            "realtime=Forward(...))",
+        )
+    return pipeline.realtime
+
+
+def _with_value(pipeline: Pipeline | Forward, kind: ValueKind | None) -> Pipeline | Forward:
+    """The same with values of another kind."""
+    if kind is None:
+        return pipeline
+    if not isinstance(pipeline, Pipeline):
+        raise BadInput(
+            f"pipeline {pipeline.name} has values of its own kind only", hint="leave --value out"
+        )
+    source = pipeline.source
+    return replace(pipeline, source=replace(source, value=value_as(source.value, kind)))
+
+
+def _with_topic(pipeline: Pipeline | Forward, topic: str | None) -> Pipeline | Forward:
+    """The same from another topic; or to it, if it comes from none."""
+    source = pipeline.source
+    if topic is None:
+        return pipeline
+    if isinstance(pipeline, Forward) and isinstance(source, DatabaseTable):
+        return replace(pipeline, to=topic)
+    if not isinstance(source, Topic) or source.also:
+        names = ", ".join(getattr(source, "names", [source.name]))
+        raise BadInput(
+            f"pipeline {pipeline.name} reads {names}: one topic cannot stand in for that",
+            hint="leave --topic out",
+        )
+    other = replace(source, name=topic)
+    if isinstance(pipeline, Pipeline):
+        return replace(pipeline, source=other)
+    return replace(pipeline, source=other)
+
+
+def refuse_settings(connection: Connection) -> None:
+    if connection.settings:
+        raise BadInput(
+            "Spark's Kafka source does not know librdkafka's settings",
+            hint=f"{connection.source} needs settings: take a cluster without",
+        )
 
 
 class _Running:
     """One run of a pipeline."""
 
-    def __init__(self, options: StreamOptions, connection: Connection, progress: Progress) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        options: StreamOptions,
+        connection: Connection,
+        progress: Progress,
+    ) -> None:
         self._options, self._connection, self._progress = options, connection, progress
-        self._pipeline = options.pipeline
+        self._pipeline = pipeline
         self._admin = Admin(connection)
         self.result = StreamResult()
 
     def run(self, on_batch: "Callable[[BatchDone], None]", stop: threading.Event) -> StreamResult:
-        if self._connection.settings:
-            raise BadInput(
-                "Spark's Kafka source does not know librdkafka's settings",
-                hint=f"{self._connection.source} needs settings: take a cluster without",
-            )
+        refuse_settings(self._connection)
+        if isinstance(self._pipeline.source.value, Avro):
+            registry_of(self._connection)  # refused before Spark is started if there is none
         dead_topic = self._prepare_topics()
         spark = session(master=self._options.master, progress=self._progress)
         try:
-            self._stream(spark, dead_topic, on_batch, stop)
+            with held(self._options.lake, self._pipeline.name):
+                self._stream(spark, dead_topic, on_batch, stop)
         except Exception as failure:
             raise translate_failure(failure) from failure
         finally:
@@ -126,109 +201,71 @@ class _Running:
     ) -> None:
         from headrace.spark.pipelines.batch import Batches, DeadLetters
         from headrace.spark.pipelines.checkpoints import Checkpoint
-        from headrace.spark.pipelines.lag import LagListener
+        from headrace.spark.pipelines.decoding import reader_of
         from headrace.spark.pipelines.lake import Lake
         from headrace.spark.pipelines.mending import mend
 
         def done(batch: "BatchDone") -> None:
             self.result.add(batch)
-            self._progress.advance(batch.counts.rows_in)
+            if self._options.every is None:
+                self._progress.advance(batch.counts.rows_in)
             on_batch(batch)
 
         lake = Lake(spark, self._options.lake)
         checkpoint = Checkpoint(spark, f"{lake.folder}/{CHECKPOINTS}/{self._pipeline.name}")
         standing = mend(self._pipeline, lake, checkpoint.open_batch, self._progress)
-        dead_letters = DeadLetters(dead_topic, self._connection)
+        dead_letters = DeadLetters(dead_topic, self._connection, lake.folder)
         batches = Batches(
-            *(self._pipeline, lake, checkpoint, standing, dead_letters, self._topic_id, done)
+            *(self._pipeline, lake, checkpoint, standing, dead_letters, self._admin.topic_id, done),
+            reader_of(self._pipeline.source, self._connection),
         )
         batches.check_topic()
         name = f"{self._pipeline.name}-{uuid.uuid4().hex[:8]}"
-        group = self._options.group or group_of(self._pipeline)
-        listener = LagListener(group, self._connection, name) if self._options.show_lag else None
-        if listener is not None:
-            spark.streams.addListener(listener)
         try:
             self._begin(standing)
             records = self._records(spark, standing).load()
             writer = records.writeStream.queryName(name).foreachBatch(batches.run)
             writer = writer.option("checkpointLocation", checkpoint.folder)
-            self._wait(self._triggered(writer).start(), stop)
+            with self._lag_shown(spark, name):
+                query = triggered(writer, self._options.every).start()
+                wait_for_end(query, stop, once=self._options.every is None)
         except Exception:
             if batches.failure is not None and not stop.is_set():
                 raise batches.failure from None
             if not stop.is_set():
                 raise
         finally:
-            if listener is not None:
-                self._until_told(spark, listener)
             batches.close()
 
-    def _triggered(self, writer: "DataStreamWriter") -> "DataStreamWriter":
-        if self._options.every is None:
-            return writer.trigger(availableNow=True)
-        return writer.trigger(processingTime=f"{self._options.every} seconds")
+    def _lag_shown(
+        self, spark: "SparkSession", query: str
+    ) -> contextlib.AbstractContextManager[None]:
+        if not self._options.show_lag:
+            return contextlib.nullcontext()
+        group = self._options.group or group_of(self._pipeline)
+        return lag_shown(spark, group, self._connection, query)
 
     def _begin(self, standing: Standing) -> None:
-        """A bar, if there is an end to go to; markers of transactions are counted as records."""
-        name = self._pipeline.source.name
-        self._progress.step(f"pipeline {self._pipeline.name}: {name} to {self._options.lake}")
+        """A bar, if there is an end to go to."""
+        names = self._pipeline.source.names
+        self._progress.step(
+            f"pipeline {self._pipeline.name}: {', '.join(names)} to {self._options.lake}"
+        )
         if self._options.every is None:
-            ends = standing.ends.get(name, {})
-            count = len(self._admin.topic(name).partitions)
-            places = [TopicPartition(name, number) for number in range(count)]
-            offsets = self._admin.offsets(places, Latest())
-            left = sum(end - ends.get(str(at.partition), 0) for at, end in offsets.items())
-            self._progress.begin("reading", max(0, left), "records")
+            left = records_left(self._admin, names, standing.ends)
+            self._progress.begin("reading", left, "records")
 
     def _prepare_topics(self) -> str:
-        partitions = len(self._admin.topic(self._pipeline.source.name).partitions)
+        partitions = partitions_of(self._admin, self._pipeline.source.names)
         dead = self._options.dead_topic or dead_topic_of(self._pipeline)
-        with contextlib.suppress(TopicExists):
-            self._admin.create_topic(dead, partitions, None, {})
-        return dead
-
-    def _topic_id(self) -> str:
-        return self._admin.topic_id(self._pipeline.source.name)
+        return ensure_dead_topic(self._admin, dead, max(partitions.values()))
 
     def _records(self, spark: "SparkSession", standing: Standing) -> "DataStreamReader":
         """All that was committed to the topic, from where the tables end; a checkpoint that has
         seen a batch knows by itself where to go on."""
-        starting = "earliest"
-        if standing.ranges:
-            starting = orjson.dumps(self._after(standing)).decode()
-        return (
-            spark.readStream.format("kafka")
-            .option("kafka.bootstrap.servers", self._connection.bootstrap)
-            .option("subscribe", self._pipeline.source.name)
-            .option("startingOffsets", starting)
-            .option("includeHeaders", "true")
-            .option("kafka.isolation.level", "read_committed")
-            .option("maxOffsetsPerTrigger", str(self._options.records_per_batch))
-            .option("failOnDataLoss", "true")
-            .option("groupIdPrefix", f"headrace-{self._pipeline.name}")
+        names = self._pipeline.source.names
+        reader = committed_records(spark, self._connection, names, group_of(self._pipeline))
+        starting = starting_after(self._admin, names, standing.ends)
+        return reader.option("startingOffsets", starting).option(
+            "maxOffsetsPerTrigger", str(self._options.records_per_batch)
         )
-
-    def _after(self, standing: Standing) -> dict[str, dict[str, int]]:
-        topic = self._admin.topic(self._pipeline.source.name)
-        ends = standing.ends.get(topic.name, {})
-        numbers = (str(partition.id) for partition in topic.partitions)
-        return {topic.name: {number: ends.get(number, _EARLIEST) for number in numbers}}
-
-    def _wait(self, query: "StreamingQuery", stop: threading.Event) -> None:
-        """Until the query ends, by itself or because somebody wants it to.
-
-        Signals are taken now and not before: Spark's start takes SIGINT for itself.
-        """
-        once = self._options.every is None
-        with cancelled_by_ctrl_c(query.stop) if once else stopping_on_signals(stop.set):
-            while not query.awaitTermination(1):
-                if stop.is_set():
-                    query.stop()
-
-    def _until_told(self, spark: "SparkSession", listener: Any) -> None:
-        """Spark tells listeners of a batch a moment after it."""
-        with contextlib.suppress(Exception):  # its tables are written, and the next run tells
-            spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-            spark.streams.removeListener(listener)
-        listener.close()

@@ -1,0 +1,1 @@
+"""Rows of a database table as a stream: SQLite and PostgreSQL."""

@@ -1,0 +1,107 @@
+"""When a row was changed, out of what its timestamp column holds. Pure.
+
+A value stands for a span of time, not for a point: `2024-05-01 12:00:00` says a second, and as long
+as that second lasts another row may get the same value. So a row counts when its span is over.
+"""
+
+from datetime import UTC, date, datetime, timedelta
+from typing import NamedTuple
+
+from headrace.errors import BadInput
+
+Timestamp = str | int | float  # as the database has it; JSON can hold it
+
+SECOND = 1_000_000  # in microseconds, as all moments here
+_MILLISECOND = 1_000
+_DAY = 86_400 * SECOND
+_EPOCH = datetime(1970, 1, 1)
+# A number is a count of seconds, milliseconds or microseconds since 1970, by its size: each covers
+# the years 1973 to 5138.
+_LEAST = 10**8
+_UNITS = ((10**11, SECOND), (10**14, _MILLISECOND), (10**17, 1))
+
+
+class Span(NamedTuple):
+    """From `begin` up to but without `end`, in microseconds since 1970."""
+
+    begin: int
+    end: int
+
+
+def span_of(value: object) -> Span:
+    """The span that a timestamp stands for. Times without a zone are taken as they are.
+
+    >>> span_of("2024-05-01 12:00:00").end - span_of("2024-05-01 12:00:00").begin
+    1000000
+    >>> span_of(1714564800) == span_of("2024-05-01T12:00:00Z")
+    True
+    """
+    found = _span(value)
+    if found is None:
+        raise BadInput(
+            f"a timestamp is {value!r}, which is no time",
+            hint="a time, an ISO text, or seconds or milliseconds since 1970",
+        )
+    return found
+
+
+def iso(value: object, *, naive: bool = False) -> str:
+    """A timestamp as ISO text; `naive` ones have no zone.
+
+    >>> iso(1714564800), iso("2024-05-01 12:00:00.250")
+    ('2024-05-01T12:00:00Z', '2024-05-01T12:00:00.250Z')
+    """
+    moment = _EPOCH + timedelta(microseconds=span_of(value).begin)
+    fine = "microseconds" if moment.microsecond % _MILLISECOND else "milliseconds"
+    text = moment.isoformat(timespec=fine if moment.microsecond else "seconds")
+    return text if naive else f"{text}Z"
+
+
+def _span(value: object) -> Span | None:
+    if isinstance(value, datetime):
+        return _of_datetime(value)
+    if isinstance(value, str):
+        return _of_text(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _of_number(value)
+    return None
+
+
+def _of_datetime(value: datetime) -> Span:
+    if value.tzinfo is not None:
+        value = value.astimezone(UTC).replace(tzinfo=None)
+    begin = (value - _EPOCH) // timedelta(microseconds=1)
+    # Digits that are zero may be digits that the column does not have.
+    for unit in (SECOND, _MILLISECOND):
+        if begin % unit == 0:
+            return Span(begin, begin + unit)
+    return Span(begin, begin + 1)
+
+
+def _of_text(value: str) -> Span | None:
+    text = value.strip()
+    if text.isdecimal() and len(text) >= len(str(_LEAST)):
+        return _of_number(int(text))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    found = _of_datetime(moment)
+    return Span(found.begin, found.begin + _DAY) if _is_date(text) else found
+
+
+def _is_date(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _of_number(value: int | float) -> Span | None:
+    for limit, unit in _UNITS:
+        if _LEAST <= value < limit:
+            begin = round(value * unit)
+            whole = isinstance(value, int) or value.is_integer()
+            return Span(begin, begin + (unit if whole else min(unit, _MILLISECOND)))
+    return None

@@ -1,0 +1,83 @@
+"""Rows to records for Kafka, as Spark expressions: those that go on, and dead letters."""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from headrace.spark.columns import HEADER, ROW_HEADER
+from headrace.spark.pipelines.batch import dead_headers
+from headrace.spark.pipelines.databases import sends_rows_as_they_are
+from headrace.spark.pipelines.decoding import RAW, REASON
+from headrace.spark.pipelines.definition import ROW_ID, TIME
+from headrace.spark.pipelines.forward_definition import Forward
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+PIECE = "headrace:piece"
+_KEY, _VALUE, _TOPIC = "headrace:key out", "headrace:value out", "headrace:topic out"
+
+
+def goes_on(forward: Forward) -> "Column":
+    """Whether a row is good, and wanted."""
+    wanted = F.lit(True) if forward.where is None else F.expr(forward.where)
+    return F.col(REASON).isNull() & F.coalesce(wanted, F.lit(False))
+
+
+def records(rows: "DataFrame", forward: Forward, dead_topic: str) -> "DataFrame":
+    """Rows that go on or are dead letters, with a key, a value and a topic."""
+    bad = F.col(REASON).isNotNull()
+    key = F.col(RAW[0])
+    if forward.key is not None:
+        key = F.when(bad, key).otherwise(_bytes(rows, forward.key))
+    value = F.col(RAW[1])
+    if not sends_rows_as_they_are(forward):
+        value = F.when(bad, value).otherwise(_json(forward).cast("binary"))
+    topic = F.when(bad, dead_topic).otherwise(forward.to)
+    return rows.where(bad | goes_on(forward)).select(
+        "*", key.alias(_KEY), value.alias(_VALUE), topic.alias(_TOPIC)
+    )
+
+
+def for_headrace(records: "DataFrame") -> "DataFrame":
+    """As `format("headrace")` takes them: a column for each header."""
+    headers = [text.alias(HEADER + name) for name, text in _headers().items()]
+    return records.select(*_common(), F.col(PIECE).alias("piece"), *headers)
+
+
+def for_spark(records: "DataFrame") -> "DataFrame":
+    """As Spark's own Kafka sink takes them: an array of headers."""
+    pairs = [
+        F.struct(F.lit(name).alias("key"), text.alias("value")) for name, text in _headers().items()
+    ]
+    headers = F.filter(F.array(*pairs), lambda header: header["value"].isNotNull())
+    return records.select(*_common(), headers.alias("headers"))
+
+
+def _common() -> "list[Column]":
+    names = {_KEY: "key", _VALUE: "value", _TOPIC: "topic"}
+    return [F.col(f"`{name}`").alias(kafka) for name, kafka in names.items()]
+
+
+def _headers() -> "dict[str, Column]":
+    """All rows have their id, and dead letters where they come from, and why."""
+    bad = F.col(REASON).isNotNull()
+    headers = {name: F.when(bad, text) for name, text in dead_headers().items()}
+    headers[ROW_HEADER] = F.col(ROW_ID)
+    return {name: text.cast("binary") for name, text in headers.items()}
+
+
+def _bytes(rows: "DataFrame", expression: str) -> "Column":
+    found = F.expr(expression)
+    is_binary = rows.select(found).dtypes[0][1] == "binary"
+    return found if is_binary else found.cast("string").cast("binary")
+
+
+def _json(forward: Forward) -> "Column":
+    """An object, without what is null; times are counts of milliseconds, as they came."""
+    times = {field.column for field in forward.source.fields if field.type == TIME}
+    columns = [
+        F.unix_millis(name).alias(name) if name in times else F.col(name)
+        for name in forward.columns_sent
+    ]
+    return F.to_json(F.struct(*columns))

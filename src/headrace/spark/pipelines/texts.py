@@ -1,0 +1,49 @@
+"""Text to typed columns, as Spark expressions: null if it is not of that type."""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from headrace.spark.ingest.columns import LARGEST_FLOAT
+from headrace.spark.pipelines.definition import TIME
+from headrace.spark.pipelines.values import bounded
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+# Spark takes more: 1d, NaN and Infinity as numbers, 2019 as a date, 12:30 as a time of today.
+_NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+_DATE = r"^\d{4}-\d{2}-\d{2}$"
+_MOMENT = r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}"
+_LARGEST_DOUBLE = 1.7976931348623157e308
+
+
+def from_text(type: str, text: "Column") -> "Column":
+    """A text as a value of this type of field."""
+    if type == "string":
+        return text
+    if type in ("double", "float"):
+        return _number(type, text)
+    if type == "boolean":
+        lower = F.lower(text)
+        return F.when(lower.isin("true", "false"), lower == "true")
+    if type == "binary":
+        return F.try_to_binary(text, F.lit("base64"))  # as in JSON
+    if type == "date":
+        return bounded("date", F.when(text.rlike(_DATE), text.try_cast("date")))
+    if type == "timestamp":
+        return bounded("timestamp", _moment(text))
+    if type == TIME:
+        counted = bounded(TIME, text.try_cast("bigint"))
+        return F.coalesce(counted, bounded("timestamp", _moment(text)))
+    return text.try_cast(type)
+
+
+def _number(type: str, text: "Column") -> "Column":
+    largest = LARGEST_FLOAT if type == "float" else _LARGEST_DOUBLE
+    number = F.when(text.rlike(_NUMBER), text.try_cast("double"))
+    return F.when(F.abs(number) <= largest, number.cast(type))
+
+
+def _moment(text: "Column") -> "Column":
+    return F.when(text.rlike(_MOMENT), text.try_cast("timestamp"))

@@ -1,0 +1,1 @@
+"""SQL over topics and tables by name: once, or on and on."""

