@@ -254,9 +254,7 @@ class Admin:
         if not wanted:
             return {}
         spec = _offset_spec(position)
-        isolation = (
-            IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        )
+        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
 
         def ask() -> dict[TopicPartition, int]:
             futures = self._client.list_offsets(
