@@ -266,7 +266,7 @@ def test_a_run_whose_driver_was_killed_or_stopped_is_finished_by_the_next(
     send, kafka_cluster, topic, tmp_path, small_chunks, how, format
 ):
     """SIGKILL hits the driver, its JVM and its workers; Ctrl-C ends with 130 and no traceback."""
-    file = write_file(tmp_path / "f.csv", some := lines(10_000))
+    file = write_file(tmp_path / "f.csv", some := lines(count := 25_000))
     if format == "jsonl":
         file = write_file(tmp_path / "f.jsonl", map(json_line, some), header=b"")
     driver = subprocess.Popen(
@@ -286,10 +286,10 @@ def test_a_run_whose_driver_was_killed_or_stopped_is_finished_by_the_next(
     assert driver.returncode == (130 if how == signal.SIGINT else -how), told.decode()
     assert b"Traceback" not in told, told.decode()
     assert b"error:" not in told, told.decode()
-    assert 0 < seen <= len(records(kafka_cluster, topic)) < 10_000
+    assert 0 < seen <= len(records(kafka_cluster, topic)) < count
     again = send(file)
     assert again.rows_skipped >= seen
-    assert again.rows_sent + again.rows_skipped == 10_000
+    assert again.rows_sent + again.rows_skipped == count
     assert_exact(kafka_cluster, topic, some)
 
 

@@ -167,4 +167,4 @@ def test_a_lab_removes_its_topics_and_groups(stage: Stage) -> None:
         raise RuntimeError("in the middle")
 
     assert not run_lab(make_lab(run), stage).held
-    assert not stage.admin.has_topic(made[0])
+    eventually(lambda: not stage.admin.has_topic(made[0]), "every broker has forgotten the topic")

@@ -21,6 +21,7 @@ from headrace.clients import Admin, Connection
 from headrace.local import LocalCluster
 from headrace.observe import Progress, Silent
 from headrace.services.generate import write_clickstream
+from headrace.spark.columns import ROW_HEADER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +33,11 @@ ROWS = 1_000_000
 WARM_UP_ROWS = 200_000
 ROUNDS = 3
 PARTITIONS = 5
+PLACE = ("topic", "partition", "offset")
+FIELDS = (
+    "eventTime long, eventType string, productId long, categoryId long, categoryCode string, "
+    "brand string, price decimal(12,2), userid long, userSession string"
+)
 NOOP, PLAIN = "Spark, Kafka to noop", "Spark, read, decode, write"
 EVENTS, SILENT, FULL = "headrace, events", "headrace, events, no lag shown", "headrace, four tables"
 
@@ -52,13 +58,25 @@ class Bench:
         ).start().awaitTermination()
 
     def plain(self, topic: str) -> None:
+        """The same rows, by somebody who trusts every record and sees each once."""
         from pyspark.sql import functions as F  # noqa: N812
 
-        fields = "eventTime long, eventType string, productId long, categoryId long, "
-        fields += "categoryCode string, brand string, price decimal(12,2), userid long, "
-        fields += "userSession string"
-        parsed = F.from_json(F.col("value").cast("string"), fields).alias("event")
-        rows = self._records(topic).select(parsed).select("event.*")
+        event = F.from_json(F.col("value").cast("string"), FIELDS).alias("event")
+        ids = F.filter("headers", lambda header: header["key"] == ROW_HEADER)
+        place = [F.col(name).alias(f"kafka_{name}") for name in PLACE]
+        rows = self._records(topic).select(
+            event, F.get(ids, F.lit(0))["value"].cast("string").alias("row_id"), *place, "timestamp"
+        )
+        rows = rows.select(
+            "event.*",
+            "row_id",
+            *(f"kafka_{name}" for name in PLACE),
+            F.col("timestamp").alias("kafka_time"),
+        )
+        rows = rows.withColumn("event_time", F.timestamp_millis("eventTime")).drop("eventTime")
+        rows = rows.withColumn("hour", F.date_trunc("hour", "event_time"))
+        category = F.coalesce(F.split_part("categoryCode", F.lit("."), F.lit(1)), F.lit("none"))
+        rows = rows.withColumn("category", category)
         writer = rows.writeStream.format("delta").option("checkpointLocation", self._new())
         writer.trigger(availableNow=True).start(self._new()).awaitTermination()
 
@@ -83,12 +101,10 @@ class Bench:
         )
 
     def _records(self, topic: str) -> "DataFrame":
-        from headrace.spark.pipelines.runner import RECORDS_PER_BATCH
-
         reader = self.spark.readStream.format("kafka").option("subscribe", topic)
         reader = reader.option("kafka.bootstrap.servers", self.connection.bootstrap)
         reader = reader.option("kafka.isolation.level", "read_committed")
-        reader = reader.option("maxOffsetsPerTrigger", str(RECORDS_PER_BATCH))
+        reader = reader.option("includeHeaders", "true")
         return reader.option("startingOffsets", "earliest").load()
 
     def _new(self) -> str:

@@ -59,7 +59,7 @@ def stream(
         str | None, typer.Option(help="The group that shows its lag; else headrace-PIPELINE.")
     ] = None,
     records_per_batch: Annotated[
-        int, typer.Option(help="At most so many records at once.", min=1)
+        int, typer.Option(help="About so many records at once.", min=1)
     ] = 1_000_000,
     metrics: Annotated[
         int | None,

@@ -1,6 +1,7 @@
 """A streaming query over topics: what it reads, who hears of it, and its life until the end."""
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 _EARLIEST = -2  # as Spark writes it
+MAY_EXCEED = 0.1
 SECONDS_BETWEEN_LOOKS = 1.0
 SECONDS_UNTIL_STOPPED = 0.05
 
@@ -62,6 +64,19 @@ def records_left(admin: Admin, names: Sequence[str], ends: Mapping[str, Mapping[
     offsets = admin.offsets(places, Latest())
     read = {at: ends.get(at.topic, {}).get(str(at.partition), 0) for at in places}
     return sum(max(0, end - read[at]) for at, end in offsets.items())
+
+
+def batch_limit(left: int, limit: int, partitions: int) -> int:
+    """How many records a batch may take, if so many are left and about `limit` are wanted.
+
+    Every batch costs seconds, however small it is: they are of one size, and no last one is left
+    with a few records. Spark rounds down for each partition.
+
+    >>> batch_limit(1_000_005, 1_000_000, 5), batch_limit(1_500_000, 1_000_000, 5)
+    (1000010, 750005)
+    """
+    batches = max(1, math.ceil(left / (limit * (1 + MAY_EXCEED))))
+    return limit if left == 0 else math.ceil(left / batches) + partitions
 
 
 def starting_after(

@@ -18,6 +18,7 @@ from headrace.spark.pipelines.definition import Avro, Pipeline, Topic, ValueKind
 from headrace.spark.pipelines.forward_definition import Forward
 from headrace.spark.pipelines.holding import CHECKPOINTS, held
 from headrace.spark.pipelines.querying import (
+    batch_limit,
     committed_records,
     ensure_dead_topic,
     lag_shown,
@@ -266,6 +267,9 @@ class _Running:
         names = self._pipeline.source.names
         reader = committed_records(spark, self._connection, names, group_of(self._pipeline))
         starting = starting_after(self._admin, names, standing.ends)
-        return reader.option("startingOffsets", starting).option(
-            "maxOffsetsPerTrigger", str(self._options.records_per_batch)
-        )
+        limit = self._options.records_per_batch
+        if self._options.every is None:
+            partitions = sum(partitions_of(self._admin, names).values())
+            limit = batch_limit(records_left(self._admin, names, standing.ends), limit, partitions)
+        reader = reader.option("maxOffsetsPerTrigger", str(limit))
+        return reader.option("startingOffsets", starting)
