@@ -18,6 +18,7 @@ pytest.importorskip("pyspark")
 from headrace.spark.pipelines import CLICKSTREAM
 from headrace.spark.pipelines.lake import Lake
 from headrace.spark.pipelines.runner import StreamOptions, stream
+from support.crash import Crash
 
 
 class Rig:
@@ -47,6 +48,14 @@ class Rig:
             Wish(self.topic, begin, end, pipeline, str(self.lake)), self.connection
         )
 
+    @property
+    def missing(self):
+        """The command, but for what it is to do."""
+        return (
+            *("replay", "clickstream", "--missing"),
+            *("--topic", self.topic, "--lake", str(self.lake)),
+        )
+
     def put_back(self, **bounds):
         return execute_backfill(self.plan(**bounds), self.connection)
 
@@ -64,10 +73,6 @@ def rig(kafka_cluster, make_topic, tmp_path, spark, admin):
     admin.delete_topic(f"{name}.clickstream.dead")
 
 
-class Crash(Exception):
-    """What a test throws in the middle of a backfill."""
-
-
 def test_deleted_rows_lost_files_and_dead_letters_are_put_back(rig, headrace, monkeypatch):
     events = some_events(200)
     rig.send(events[:120], again=events[:15], bad=[b"bad"])
@@ -76,36 +81,12 @@ def test_deleted_rows_lost_files_and_dead_letters_are_put_back(rig, headrace, mo
     rig.stream()
     assert rig.balance().balanced
     ranges = infos(rig.lake, "events")[-1]["so_far"]["ranges"]
-    arguments = ("replay", "clickstream", "--topic", rig.topic, "--lake", str(rig.lake))
-    nothing = headrace(*arguments, "--missing", "--execute", "-o", "json")
+    nothing = headrace(*rig.missing, "--execute", "-o", "json")
     assert (nothing.json["ranges"], nothing.json["rows"]) == ([], 0)
     assert "nothing is missing" in nothing.stderr
 
-    # Some rows of one partition, all of another's beginning, and the dead letters.
-    gone = rig.delete("kafka_partition = 0 AND kafka_offset BETWEEN 5 AND 9")
-    assert gone == 5
-    rig.delete("kafka_partition = 2 AND kafka_offset < 3")
-    assert rig.delete("kafka_partition = 1", "dead_letters") == 2
-    found = headrace.json(*arguments, "--missing", "--from", "0:0,2:0", "--to", "latest")
-    assert [(r["partition"], r["from"], r["to"], r["records"]) for r in found["ranges"]] == [
-        (0, 5, 10, 5),
-        (2, 0, 3, 3),
-    ]
-    assert (found["records"], found["executed"]) == (8, False)
-    part = rig.put_back(begin="0:0", end="0:7")
-    assert (part.rows, part.dead) == (2, 0)
-    assert rig.balance().missing == 8
-
-    # It dies after the rows are written: the stream that comes next makes the other tables anew.
-    original = Lake.overwrite
-
-    def die(self, *_rest):
-        raise Crash
-
-    monkeypatch.setattr(Lake, "overwrite", die)
-    with contextlib.suppress(HeadraceError):
-        rig.put_back()
-    monkeypatch.setattr(Lake, "overwrite", original)
+    delete_some_and_put_back_a_part(rig, headrace)
+    die_before_the_other_tables(rig, monkeypatch)
     assert len(table(rig.lake, "events")) == len(events)
     assert rig.stream().batches == 0
     assert_tables(rig.lake, events)
@@ -118,14 +99,7 @@ def test_deleted_rows_lost_files_and_dead_letters_are_put_back(rig, headrace, mo
     assert sorted(row["value"] for row in table(rig.lake, "dead_letters")) == [b"bad", b"worse"]
     assert rig.plan().is_empty
 
-    # A file of the table is gone: its rows are found all the same.
-    file = next(path for path in sorted((rig.lake / "events").glob("*.parquet")) if is_live(path))
-    file.unlink()
-    plan = rig.plan()
-    assert plan.lost == {"events": [file.name]}
-    assert plan.total > 0
-    done = headrace.json(*arguments, "--missing", "--execute")
-    assert done["rows"] == done["records"] == plan.total
+    lose_a_file_and_put_back_its_rows(rig, headrace)
     assert_tables(rig.lake, events)
     assert rig.balance().balanced
 
@@ -135,6 +109,47 @@ def test_deleted_rows_lost_files_and_dead_letters_are_put_back(rig, headrace, mo
     assert rig.stream().rows_in == 30
     assert_tables(rig.lake, [*events, *more])
     assert rig.balance().balanced
+
+
+def delete_some_and_put_back_a_part(rig, headrace):
+    """Some rows of one partition, all of another's beginning, and the dead letters."""
+    gone = rig.delete("kafka_partition = 0 AND kafka_offset BETWEEN 5 AND 9")
+    assert gone == 5
+    rig.delete("kafka_partition = 2 AND kafka_offset < 3")
+    assert rig.delete("kafka_partition = 1", "dead_letters") == 2
+    found = headrace.json(*rig.missing, "--from", "0:0,2:0", "--to", "latest")
+    assert [(r["partition"], r["from"], r["to"], r["records"]) for r in found["ranges"]] == [
+        (0, 5, 10, 5),
+        (2, 0, 3, 3),
+    ]
+    assert (found["records"], found["executed"]) == (8, False)
+    part = rig.put_back(begin="0:0", end="0:7")
+    assert (part.rows, part.dead) == (2, 0)
+    assert rig.balance().missing == 8
+
+
+def die_before_the_other_tables(rig, monkeypatch):
+    """It dies after the rows are written: the stream that comes next makes the others anew."""
+    original = Lake.overwrite
+
+    def die(self, *_rest):
+        raise Crash
+
+    monkeypatch.setattr(Lake, "overwrite", die)
+    with contextlib.suppress(HeadraceError):
+        rig.put_back()
+    monkeypatch.setattr(Lake, "overwrite", original)
+
+
+def lose_a_file_and_put_back_its_rows(rig, headrace):
+    """A file of the table is gone: its rows are found all the same."""
+    file = next(path for path in sorted((rig.lake / "events").glob("*.parquet")) if is_live(path))
+    file.unlink()
+    plan = rig.plan()
+    assert plan.lost == {"events": [file.name]}
+    assert plan.total > 0
+    done = headrace.json(*rig.missing, "--execute")
+    assert done["rows"] == done["records"] == plan.total
 
 
 def is_live(path):

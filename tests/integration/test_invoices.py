@@ -100,10 +100,6 @@ def test_values_are_what_the_database_holds(invoices, run, kafka_cluster, topic,
     assert b"billedamt is no decimal(18,2): much" in dict(letter.headers)["headrace-reason"]
 
 
-class Crash(Exception):
-    """What a test throws in the middle of a batch."""
-
-
 def test_rows_that_change_while_a_batch_is_run_again(
     invoices, run, kafka_cluster, topic, tmp_path, dead
 ):

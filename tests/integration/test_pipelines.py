@@ -33,6 +33,7 @@ from headrace.spark.pipelines import (
 )
 from headrace.spark.pipelines.lake import Lake
 from headrace.spark.pipelines.runner import StreamOptions, stream
+from support.crash import Crash, dying_after_each_write
 from support.ingest import records
 from support.lake import (
     START,
@@ -143,10 +144,6 @@ def swapped(event, field, value):
     return orjson.dumps(orjson.loads(event.to_json()) | {field: value})
 
 
-class Crash(Exception):
-    """What a test throws in the middle of a batch."""
-
-
 def test_a_batch_that_dies_after_any_of_its_writes_is_finished_by_the_next_run(rig, monkeypatch):
     """Each attempt dies after one more table: the next finds it done and goes on."""
     events = some_events(200)
@@ -158,16 +155,7 @@ def test_a_batch_that_dies_after_any_of_its_writes_is_finished_by_the_next_run(r
     rig.send([*more, *events[:10], *more[:10]])
     rig.send_raw([(b"worse", None)])
 
-    written = []
-    for name in ("append", "merge"):
-        original = getattr(Lake, name)
-
-        def write_and_die(self, table, *rest, original=original):
-            original(self, table, *rest)
-            written.append(table)
-            raise Crash(f"after {table}")
-
-        monkeypatch.setattr(Lake, name, write_and_die)
+    written = dying_after_each_write(monkeypatch)
     for _ in range(10):
         before = len(written)
         with contextlib.suppress(HeadraceError):

@@ -33,8 +33,8 @@ pytest.importorskip("pyspark")
 from headrace.spark.pipelines import Field, Json, Pipeline, Rows, Sum, Topic, Totals
 from headrace.spark.pipelines.accounts import Replay
 from headrace.spark.pipelines.holding import held
-from headrace.spark.pipelines.lake import Lake
 from headrace.spark.pipelines.runner import StreamOptions, stream
+from support.crash import dying_after_each_write
 
 SECONDS = 180
 # Retention goes by the records' own time: it must not be long past.
@@ -180,10 +180,6 @@ def test_what_is_wrong_is_said(headrace, topic, arguments, complaint):
 # --- doing it ---
 
 
-class Crash(Exception):
-    """What a test throws in the middle of a batch."""
-
-
 def test_a_range_equals_the_same_slice_of_records_whatever_run_dies(
     rig, spark, monkeypatch, headrace
 ):
@@ -191,17 +187,8 @@ def test_a_range_equals_the_same_slice_of_records_whatever_run_dies(
     rig.send_clicks(149)
     rig.send(b"bad", b"bad")
     attempts = 0
-    written = []
     with monkeypatch.context() as patch:
-        for name in ("append", "merge"):
-            original = getattr(Lake, name)
-
-            def write_and_die(self, table, *rest, original=original):
-                original(self, table, *rest)
-                written.append(table)
-                raise Crash(f"after {table}")
-
-            patch.setattr(Lake, name, write_and_die)
+        written = dying_after_each_write(patch)
         while len(written) == attempts < 4:
             with contextlib.suppress(HeadraceError):
                 rig.replay("20", most=50)

@@ -228,4 +228,4 @@ def test_an_unreachable_cluster_is_told_within_half_a_minute(calls_into_nowhere:
 )
 def test_bad_usage_is_exit_2(headrace: Cli, arguments: tuple[str, ...]) -> None:
     """A wrong word on the command line: `error:`, `hint:`, exit 2."""
-    headrace.refused(2, *arguments)
+    assert headrace.refused(2, *arguments).hint

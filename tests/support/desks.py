@@ -8,7 +8,10 @@ PLENTY = Limits(1_000_000, 1 << 30)
 
 
 def make_desk(order="none", concurrency=4, limits=PLENTY, partitions=(A,), **more):
-    desk = Desk(order, concurrency, limits, **more)
+    return opened(Desk(order, concurrency, limits, **more), partitions)
+
+
+def opened(desk, partitions):
     desk.lock.acquire()  # everything is called under it
     for partition in partitions:
         desk.assign(partition, 0, (), now=0.0)

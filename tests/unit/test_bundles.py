@@ -12,16 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from headrace.errors import ConfigError
-from headrace.model import TopicPartition
 from headrace.parallel.batching import Batch
 from headrace.parallel.engine.bundles import BundleDesk
-from headrace.parallel.engine.desk import Limits
 from headrace.parallel.engine.rate import RateLimit
 from headrace.parallel.state import LIMIT, Assignment, decode
+from support.desks import PLENTY, A, B, fill, opened
 from support.examples import examples
-
-A, B = (TopicPartition("clicks", number) for number in range(2))
-PLENTY = Limits(1_000_000, 1 << 30)
 
 
 class Clock:
@@ -38,17 +34,7 @@ def clock():
 
 
 def make_desk(clock, batch, order="key", *, concurrency=4, partitions=(A,), rate=None):
-    desk = BundleDesk(order, concurrency, PLENTY, rate, batch, clock)
-    desk.lock.acquire()  # everything is called under it
-    for partition in partitions:
-        desk.assign(partition, 0, (), now=0.0)
-    return desk
-
-
-def fill(desk, partition, offsets, keys=None, size=1):
-    offsets = list(offsets)
-    keys = [None] * len(offsets) if keys is None else list(keys)
-    desk.add(partition, offsets, keys, [bytes(size)] * len(offsets))
+    return opened(BundleDesk(order, concurrency, PLENTY, rate, batch, clock), partitions)
 
 
 def contents(bundles):

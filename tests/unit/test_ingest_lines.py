@@ -91,7 +91,7 @@ def expected(row, kind):
     }.get(kind)  # a wrong number or time is found later, when columns get types
 
 
-def check_generated(generated, found, first_line=1):
+def assert_generated(generated, found, first_line=1):
     number = first_line
     assert len(found) == len(generated)
     for (row, kind), (line, raw, reason, columns) in zip(generated, found, strict=True):
@@ -111,13 +111,13 @@ def check_generated(generated, found, first_line=1):
 def test_every_generated_row_comes_out_once(seed, size):
     generated = list(rows(300, seed, 0.1))
     assert {kind for _, kind in generated} == {None, *KINDS}
-    check_generated(generated, in_chunks(b"".join(row for row, _ in generated), 9, size))
+    assert_generated(generated, in_chunks(b"".join(row for row, _ in generated), 9, size))
 
 
 @given(st.integers(0, 60), st.integers(-(2**63), 2**63 - 1), st.integers(1, 3000))
 def test_every_row_of_any_seed_comes_out_once(count, seed, size):
     generated = list(rows(count, seed, 0.1))
-    check_generated(generated, in_chunks(b"".join(row for row, _ in generated), 9, size))
+    assert_generated(generated, in_chunks(b"".join(row for row, _ in generated), 9, size))
 
 
 def test_generated_rows_with_windows_line_ends():

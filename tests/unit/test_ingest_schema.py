@@ -183,7 +183,7 @@ def test_a_file_that_cannot_be_read():
     ],
 )
 def test_what_is_wrong_with_a_file(text, message, hint):
-    check_refused(text, message, hint)
+    assert_refused(text, message, hint)
 
 
 @pytest.mark.parametrize(
@@ -248,16 +248,16 @@ def test_what_is_wrong_with_a_file(text, message, hint):
     ],
 )
 def test_what_is_wrong_with_a_column(settings, message, hint):
-    check_refused(f"{ORDERS}\n[[columns]]\n{settings}", f"orders.toml, column 5 {message}", hint)
+    assert_refused(f"{ORDERS}\n[[columns]]\n{settings}", f"orders.toml, column 5 {message}", hint)
 
 
 def test_a_column_that_is_no_table():
-    check_refused(
+    assert_refused(
         'columns = ["a"]', "orders.toml, column 1 has no name", '[[columns]] name = "price"'
     )
 
 
-def check_refused(text, message, hint):
+def assert_refused(text, message, hint):
     with pytest.raises(ConfigError) as caught:
         schema_from_toml(write(text))
     assert (caught.value.message, caught.value.hint) == (message, hint)

@@ -9,7 +9,7 @@ from headrace.serde.schemas import load_schema
 from headrace.spark.ingest.schema import CLICKSTREAM as ROWS
 from headrace.spark.pipelines import CLICKSTREAM, Avro, Csv, Field, Json
 from headrace.spark.pipelines.avro_schemas import defaults_of, layout_of
-from headrace.spark.pipelines.definition import value_as
+from headrace.spark.pipelines.fields import value_as
 
 PAGE, N = Field("page"), Field("n", "long")
 

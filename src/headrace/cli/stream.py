@@ -1,6 +1,7 @@
 """`stream`: a topic to tables, on Spark."""
 
 import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,7 +77,6 @@ def stream(
         raise BadInput("give --once, --every or --realtime", hint="--once, or --every 10s")
 
     from headrace.services.pipelines import find_streamed
-    from headrace.services.stream_metrics import StreamMetrics
     from headrace.spark.database.addresses import Address
     from headrace.spark.pipelines.runner import StreamOptions
     from headrace.spark.pipelines.runner import stream as run
@@ -93,20 +93,34 @@ def stream(
         records_per_batch=records_per_batch,
         master=master,
     )
-    with contextlib.ExitStack() as stack:
-        progress = stack.enter_context(TerminalProgress())
-        listeners = [telling(progress) if once else stack.enter_context(live(progress))]
-        if metrics is not None:
-            figures = StreamMetrics(options.pipeline.name)
-            port = stack.enter_context(figures.served(metrics))
-            progress.step(f"metrics on http://127.0.0.1:{port}/metrics")
-            listeners.append(figures.tell)
+    with (
+        TerminalProgress() as progress,
+        contextlib.nullcontext(telling(progress)) if once else live(progress) as tell,
+        _measured(options.pipeline.name, metrics, progress) as measure,
+    ):
 
-        def tell(batch: "BatchDone") -> None:
-            for listener in listeners:
-                listener(batch)
+        def heard(batch: "BatchDone") -> None:
+            tell(batch)
+            measure(batch)
 
-        result = run(options, session.connection(), progress, on_batch=tell)
+        result = run(options, session.connection(), progress, on_batch=heard)
     columns = (">batches", ">records", ">rows", ">dead", ">duplicates", ">seconds")
     document = asdict(result) | {"seconds": round(result.seconds, 2)}
     show(document, output, lambda: grid(columns, [tuple(document.values())]))
+
+
+@contextlib.contextmanager
+def _measured(
+    pipeline: str, port: int | None, progress: TerminalProgress
+) -> "Iterator[Callable[[BatchDone], None]]":
+    """What adds a batch to the figures that are served on a port, if they are."""
+    if port is None:
+        yield lambda _batch: None
+        return
+
+    from headrace.services.stream_metrics import StreamMetrics
+
+    figures = StreamMetrics(pipeline)
+    with figures.served(port) as served:
+        progress.step(f"metrics on http://127.0.0.1:{served}/metrics")
+        yield figures.tell

@@ -30,7 +30,8 @@ from headrace.spark.columns import ROW_HEADER
 from headrace.spark.ingest.chunks import Extent
 from headrace.spark.ledger import FILE_ENTRY, LEDGER_TOPIC, Entry
 from headrace.spark.pipelines.accounts import Standing
-from headrace.spark.pipelines.definition import DEAD_LETTERS, ROW_ID
+from headrace.spark.pipelines.definition import DEAD_LETTERS
+from headrace.spark.pipelines.fields import ROW_ID
 
 ID_DIGITS = 16  # of a chunk's name in a row's id
 COMMITTED = {"isolation.level": "read_committed"}

@@ -27,7 +27,8 @@ from headrace.services.delta_tables import Snapshot, has_table
 from headrace.spark.pipelines import Pipeline
 from headrace.spark.pipelines.accounts import Replay, Standing
 from headrace.spark.pipelines.cutting import continued
-from headrace.spark.pipelines.definition import DEAD_LETTERS, ValueKind, value_as
+from headrace.spark.pipelines.definition import DEAD_LETTERS
+from headrace.spark.pipelines.fields import ValueKind, value_as
 
 if TYPE_CHECKING:
     from headrace.spark.pipelines.batch import BatchDone

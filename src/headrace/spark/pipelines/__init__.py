@@ -8,14 +8,10 @@
 from headrace.spark.pipelines.clickstream import CLICKSTREAM
 from headrace.spark.pipelines.databases import INVOICES, DatabaseTable
 from headrace.spark.pipelines.definition import (
-    Avro,
     Count,
-    Csv,
     Derive,
     Expect,
-    Field,
     Greatest,
-    Json,
     Latest,
     Least,
     Lookup,
@@ -28,6 +24,7 @@ from headrace.spark.pipelines.definition import (
     Windows,
 )
 from headrace.spark.pipelines.factory import FACTORY
+from headrace.spark.pipelines.fields import Avro, Csv, Field, Json
 from headrace.spark.pipelines.forward_definition import Forward
 
 __all__ = [

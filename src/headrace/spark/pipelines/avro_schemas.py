@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.serde.schemas import RECORDS, AvroSchema, kind, self_contained
-from headrace.spark.pipelines.definition import Avro
+from headrace.spark.pipelines.fields import Avro
 
 END = "headrace_end"
 END_MARK = b"\xffhr-end\xfe"

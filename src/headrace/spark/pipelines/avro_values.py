@@ -19,7 +19,7 @@ from headrace.serde.avro import wire_header
 from headrace.serde.schemas import RECORDS, AvroSchema, kind
 from headrace.spark.pipelines.avro_schemas import END, END_MARK, Layout, defaults_of, layout_of
 from headrace.spark.pipelines.converting import as_text, converted
-from headrace.spark.pipelines.definition import Avro, Field
+from headrace.spark.pipelines.fields import Avro, Field
 from headrace.spark.pipelines.values import NO_VALUE, Read, missing, nothing, wrong
 
 if TYPE_CHECKING:

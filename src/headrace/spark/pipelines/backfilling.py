@@ -25,14 +25,12 @@ from headrace.spark.pipelines.batch import Batches
 from headrace.spark.pipelines.checkpoints import Checkpoint, Ranges
 from headrace.spark.pipelines.cutting import Cuts
 from headrace.spark.pipelines.decoding import REASON, reader_of
-from headrace.spark.pipelines.definition import DEAD_LETTERS, KAFKA_COLUMNS, Pipeline
-from headrace.spark.pipelines.holding import CHECKPOINTS, held
+from headrace.spark.pipelines.definition import DEAD_LETTERS, Pipeline
+from headrace.spark.pipelines.fields import KAFKA_COLUMNS
+from headrace.spark.pipelines.holding import CHECKPOINTS
 from headrace.spark.pipelines.lake import Commit, Lake
 from headrace.spark.pipelines.mending import mend
-from headrace.spark.pipelines.replaying import read_ranges
-from headrace.spark.pipelines.runner import refuse_settings
-from headrace.spark.running import cancelled_by_ctrl_c, translate_failure
-from headrace.spark.session import session
+from headrace.spark.pipelines.replaying import read_ranges, tables_held
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,19 +60,9 @@ def backfill(
     options: BackfillOptions, connection: Connection, progress: Progress | None = None
 ) -> PutBack:
     """Put back what is missing; again, there is nothing to do."""
-    refuse_settings(connection)
     told = progress or Silent()
-    spark = session(master=options.master, progress=told)
-    try:
-        with (
-            held(options.lake, options.pipeline.name),
-            cancelled_by_ctrl_c(spark.sparkContext.cancelAllJobs),
-        ):
-            return _run(spark, options, connection, told)
-    except Exception as failure:
-        raise translate_failure(failure) from failure
-    finally:
-        told.end()
+    with tables_held(options, connection, told) as spark:
+        return _run(spark, options, connection, told)
 
 
 def _run(

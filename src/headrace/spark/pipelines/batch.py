@@ -18,18 +18,10 @@ from headrace.spark.columns import HEADER, ROW_HEADER
 from headrace.spark.pipelines.accounts import Counts, Standing, in_utc
 from headrace.spark.pipelines.checkpoints import Ranges
 from headrace.spark.pipelines.decoding import RAW, REASON, decode, unmet
-from headrace.spark.pipelines.definition import (
-    DEAD_LETTERS,
-    KAFKA_COLUMNS,
-    RESCUED,
-    ROW_ID,
-    Lookup,
-    Pipeline,
-    Totals,
-    seconds,
-)
+from headrace.spark.pipelines.definition import DEAD_LETTERS, Lookup, Pipeline, Totals, seconds
 from headrace.spark.pipelines.deriving import Span, write_derived
 from headrace.spark.pipelines.evolving import with_new_columns
+from headrace.spark.pipelines.fields import KAFKA_COLUMNS, RESCUED, ROW_ID
 from headrace.spark.pipelines.lake import Commit, Lake, fingerprint
 from headrace.spark.pipelines.values import Reader
 

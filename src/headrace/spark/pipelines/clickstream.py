@@ -7,8 +7,6 @@ from headrace.spark.pipelines.definition import (
     Count,
     Derive,
     Expect,
-    Field,
-    Json,
     Pipeline,
     Rows,
     Sessions,
@@ -16,6 +14,7 @@ from headrace.spark.pipelines.definition import (
     Topic,
     Totals,
 )
+from headrace.spark.pipelines.fields import Field, Json
 
 _VIEW, _CART, _PURCHASE = (f"event_type = '{kind}'" for kind in ("view", "cart", "purchase"))
 

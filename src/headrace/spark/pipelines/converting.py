@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.spark.ingest.columns import LARGEST_FLOAT
-from headrace.spark.pipelines.definition import TIME
+from headrace.spark.pipelines.fields import TIME
 from headrace.spark.pipelines.texts import from_text
 from headrace.spark.pipelines.values import bounded, nothing
 

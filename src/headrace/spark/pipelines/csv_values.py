@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from headrace.spark.pipelines.definition import Csv, Field
+from headrace.spark.pipelines.fields import Csv, Field
 from headrace.spark.pipelines.texts import from_text
 from headrace.spark.pipelines.values import NO_VALUE, Read, nothing, wrong
 

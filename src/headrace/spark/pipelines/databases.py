@@ -28,7 +28,8 @@ from headrace.errors import BadInput, ConfigError
 from headrace.spark.database.addresses import EXAMPLES, Address
 from headrace.spark.database.positions import Mode, Tracking, quoted
 from headrace.spark.database.table import TableToRead
-from headrace.spark.pipelines.definition import Field, Json, seconds
+from headrace.spark.pipelines.definition import seconds
+from headrace.spark.pipelines.fields import Field, Json
 from headrace.spark.pipelines.forward_definition import Forward
 
 DATABASE_VARIABLE = "HEADRACE_DATABASE"

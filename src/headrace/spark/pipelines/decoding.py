@@ -13,20 +13,8 @@ from headrace.errors import ConfigError
 from headrace.spark.columns import ROW_HEADER
 from headrace.spark.pipelines import csv_values, json_values
 from headrace.spark.pipelines.avro_values import AvroReader
-from headrace.spark.pipelines.definition import (
-    KAFKA_COLUMNS,
-    RESCUED,
-    ROW_ID,
-    Avro,
-    Csv,
-    Derive,
-    Json,
-    Lookup,
-    Pipeline,
-    Topic,
-    Value,
-    Way,
-)
+from headrace.spark.pipelines.definition import Derive, Lookup, Pipeline, Topic, Way
+from headrace.spark.pipelines.fields import KAFKA_COLUMNS, RESCUED, ROW_ID, Avro, Csv, Json, Value
 from headrace.spark.pipelines.values import Reader
 
 if TYPE_CHECKING:

@@ -21,31 +21,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from headrace.errors import ConfigError
+from headrace.spark.pipelines.checks import check_name, is_decimal, refuse_twins
+from headrace.spark.pipelines.fields import RESERVED, TIME, Field, Value
 
 if TYPE_CHECKING:
     from headrace.spark.pipelines.forward_definition import Forward
 
-# A time is a count of milliseconds since 1970 in JSON, and a timestamp in the table.
-TIME = "time"
-SIMPLE_TYPES = (
-    *("string", "long", "int", "double", "float", "boolean", "binary", "date", "timestamp"),
-    TIME,
-)
-_DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 _TIMES = (TIME, "timestamp", "date")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPAN = re.compile(r"[1-9]\d* (second|minute|hour|day)s?")
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 
-# Columns that every table of rows has besides its own.
-ROW_ID = "row_id"
-KAFKA_COLUMNS = ("kafka_topic", "kafka_partition", "kafka_offset", "kafka_time")
-RESCUED = "rescued"
-RESERVED = (ROW_ID, *KAFKA_COLUMNS, RESCUED)
 DEAD_LETTERS = "dead_letters"
 
 Action = Literal["warn", "drop", "fail"]
-Drift = Literal["rescue", "freeze", "evolve"]
 
 
 def seconds(span: str) -> int:
@@ -64,112 +52,6 @@ def seconds(span: str) -> int:
 
 
 @dataclass(frozen=True)
-class Field:
-    """A field of the value; `name` is its column, else the field's own name."""
-
-    field: str
-    type: str = "string"
-    name: str = ""
-    required: bool = False
-
-    def __post_init__(self) -> None:
-        if self.type not in SIMPLE_TYPES and not _is_decimal(self.type):
-            raise ConfigError(
-                f"field {self.field!r} has type {self.type!r}",
-                hint=f"types are {', '.join(SIMPLE_TYPES)} and decimal(P,S), P up to 38",
-            )
-        _check_name("field", self.column)
-        if "'" in self.field:
-            raise ConfigError(f"a field is called {self.field!r}", hint="without quotes")
-        if self.column.lower() in RESERVED:
-            raise ConfigError(
-                f"a field is called {self.column!r}, as one of Headrace's own columns",
-                hint="give it another name: Field(..., name='...')",
-            )
-
-    @property
-    def column(self) -> str:
-        return self.name or self.field
-
-
-@dataclass(frozen=True, init=False)
-class Json:
-    """Values are JSON objects with these fields.
-
-    `drift` says what becomes of other fields: `rescue` keeps them as JSON in column `rescued`,
-    `freeze` makes the record a dead letter, `evolve` gives each a column of its own, as text.
-    """
-
-    fields: tuple[Field, ...]
-    drift: Drift
-
-    def __init__(self, *fields: Field, drift: Drift = "rescue") -> None:
-        object.__setattr__(self, "fields", fields)
-        object.__setattr__(self, "drift", drift)
-        _check_fields(fields)
-        _check_drift(drift, get_args(Drift))
-
-
-@dataclass(frozen=True, init=False)
-class Csv:
-    """Values are rows of CSV with these fields, in this order; an empty one is null.
-
-    A time is a count of milliseconds, or written like 2019-10-01 00:00:00 UTC. `drift` says what
-    becomes of more fields: `freeze` makes the record a dead letter, because a quote that is missing
-    looks the same; `rescue` keeps them by their number as JSON in column `rescued`.
-    """
-
-    fields: tuple[Field, ...]
-    separator: str
-    drift: Drift
-
-    def __init__(self, *fields: Field, separator: str = ",", drift: Drift = "freeze") -> None:
-        object.__setattr__(self, "fields", fields)
-        object.__setattr__(self, "separator", separator)
-        object.__setattr__(self, "drift", drift)
-        _check_fields(fields)
-        # A field of a row has no name that a column could get.
-        _check_drift(drift, ("rescue", "freeze"))
-        if len(separator) != 1 or separator in '"\r\n':
-            raise ConfigError(
-                f"the separator is {separator!r}", hint="one character, no quote and no line end"
-            )
-
-
-@dataclass(frozen=True, init=False)
-class Avro:
-    """Values are Avro records with these fields, each with the id of its schema in the registry.
-
-    Each record is read with the schema it was written with. What that one lacks has the default of
-    the topic's newest schema (subject `TOPIC-value`), else it is null. `drift` is as for JSON.
-    """
-
-    fields: tuple[Field, ...]
-    drift: Drift
-
-    def __init__(self, *fields: Field, drift: Drift = "rescue") -> None:
-        object.__setattr__(self, "fields", fields)
-        object.__setattr__(self, "drift", drift)
-        _check_fields(fields)
-        _check_drift(drift, get_args(Drift))
-
-
-Value = Json | Csv | Avro
-ValueKind = Literal["json", "csv", "avro"]
-_KINDS: Mapping[ValueKind, type[Value]] = {"json": Json, "csv": Csv, "avro": Avro}
-
-
-def value_as(value: Value, kind: ValueKind) -> Value:
-    """The same fields in values of another kind.
-
-    >>> value_as(Json(Field("page")), "avro")
-    Avro(fields=(Field(field='page', type='string', name='', required=False),), drift='rescue')
-    """
-    made = _KINDS[kind]
-    return value if isinstance(value, made) else made(*value.fields, drift=value.drift)
-
-
-@dataclass(frozen=True)
 class Topic:
     """Records of a topic, and what their values are; `also` are topics with values of the same
     shape, read in the same query.
@@ -183,7 +65,7 @@ class Topic:
     also: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _refuse_twins("a source has two topics", list(self.names))
+        refuse_twins("a source has two topics", list(self.names))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -228,7 +110,7 @@ class Derive:
     expression: str
 
     def __post_init__(self) -> None:
-        _check_name("derived column", self.name)
+        check_name("derived column", self.name)
 
 
 @dataclass(frozen=True)
@@ -247,7 +129,7 @@ class Lookup:
     def __post_init__(self) -> None:
         seconds(self.refresh)
         for name in (self.on, *self.columns):
-            _check_name("lookup column", name)
+            check_name("lookup column", name)
 
 
 Step = Derive | Lookup
@@ -393,7 +275,7 @@ class Pipeline:
         check_way(self, self._wanted())
         if self.time is not None:
             self._check_time(self.time)
-        _refuse_twins(f"table {self.rows.name!r} has two columns", [*self.rows.columns, *RESERVED])
+        refuse_twins(f"table {self.rows.name!r} has two columns", [*self.rows.columns, *RESERVED])
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -406,11 +288,11 @@ class Pipeline:
     def _check_tables(self) -> None:
         names = [DEAD_LETTERS]
         for table in self.tables:
-            _check_name("table", table.name)
+            check_name("table", table.name)
             names.append(table.name)
             if isinstance(table, Totals) and table.late:
                 names.append(table.late_name)
-        _refuse_twins(f"pipeline {self.name!r} has two tables", names)
+        refuse_twins(f"pipeline {self.name!r} has two tables", names)
         for table in self.derived:
             timed = isinstance(table, Sessions | Latest) or table.windows or table.late
             if timed and self.time is None:
@@ -479,10 +361,10 @@ def columns_of(fields: tuple[Field, ...], steps: tuple[Step, ...]) -> tuple[str,
 
 def check_way(way: Way, wanted: list[tuple[str, str]]) -> None:
     """Refuse what cannot be run; `wanted` has columns that must be there, and who needs them."""
-    _check_name("pipeline", way.name)
+    check_name("pipeline", way.name)
     columns = columns_of(way.source.fields, way.steps)
-    _refuse_twins(f"pipeline {way.name!r} has two columns", list(columns))
-    _refuse_twins(
+    refuse_twins(f"pipeline {way.name!r} has two columns", list(columns))
+    refuse_twins(
         f"pipeline {way.name!r} has two expectations", [each.name for each in way.expectations]
     )
     lookups = [(f"lookup {step.path}", step.on) for step in way.steps if isinstance(step, Lookup)]
@@ -494,43 +376,14 @@ def check_way(way: Way, wanted: list[tuple[str, str]]) -> None:
             )
 
 
-def _check_name(what: str, name: str) -> None:
-    if not _NAME.fullmatch(name):
-        raise ConfigError(f"a {what} is named {name!r}", hint="letters, digits and _ only")
-
-
-def _check_fields(fields: tuple[Field, ...]) -> None:
-    if not fields:
-        raise ConfigError("a value without fields", hint="Json(Field('page'), ...)")
-    _refuse_twins("a value has two fields", [field.field for field in fields])
-
-
-def _check_drift(drift: str, known: tuple[str, ...]) -> None:
-    if drift not in known:
-        raise ConfigError(f"drift is {drift!r}", hint=f"one of {', '.join(known)}")
-
-
 def _check_measures(table: str, keys: list[str], measures: Mapping[str, Measure]) -> None:
     for name in keys:
-        _check_name(f"key of {table}", name)
-    _refuse_twins(f"table {table!r} has two columns", [*keys, *measures])
+        check_name(f"key of {table}", name)
+    refuse_twins(f"table {table!r} has two columns", [*keys, *measures])
     for name, measure in measures.items():
-        _check_name(f"measure of {table}", name)
-        if isinstance(measure, Sum) and measure.type != "long" and not _is_decimal(measure.type):
+        check_name(f"measure of {table}", name)
+        if isinstance(measure, Sum) and measure.type != "long" and not is_decimal(measure.type):
             raise ConfigError(
                 f"measure {name!r} of {table} is a sum of type {measure.type!r}",
                 hint="decimal(P,S) or long: others are not exact when batches are added up",
             )
-
-
-def _is_decimal(text: str) -> bool:
-    found = _DECIMAL.fullmatch(text)
-    return found is not None and 0 < int(found[1]) <= 38 and int(found[2]) <= int(found[1])
-
-
-def _refuse_twins(what: str, names: list[str]) -> None:
-    """Spark does not tell upper from lower case in names."""
-    lower = [name.lower() for name in names]
-    for name in names:
-        if lower.count(name.lower()) > 1:
-            raise ConfigError(f"{what} called {name!r}", hint="give each its own name")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from headrace.spark.pipelines.definition import RESCUED
+from headrace.spark.pipelines.fields import RESCUED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

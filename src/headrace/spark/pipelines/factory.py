@@ -7,9 +7,7 @@ Critical ones go to a topic of their own.
 from headrace.spark.pipelines.definition import (
     Count,
     Expect,
-    Field,
     Greatest,
-    Json,
     Latest,
     Pipeline,
     Rows,
@@ -17,6 +15,7 @@ from headrace.spark.pipelines.definition import (
     Totals,
     Windows,
 )
+from headrace.spark.pipelines.fields import Field, Json
 from headrace.spark.pipelines.forward_definition import Forward
 
 LEVELS = ("Critical", "Major", "Minor", "Warning")

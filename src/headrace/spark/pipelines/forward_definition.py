@@ -16,17 +16,8 @@ import re
 from dataclasses import dataclass
 
 from headrace.errors import ConfigError
-from headrace.spark.pipelines.definition import (
-    RESCUED,
-    RESERVED,
-    Avro,
-    Expect,
-    Source,
-    Step,
-    Topic,
-    check_way,
-    columns_of,
-)
+from headrace.spark.pipelines.definition import Expect, Source, Step, Topic, check_way, columns_of
+from headrace.spark.pipelines.fields import RESCUED, RESERVED, Avro
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 

@@ -4,7 +4,6 @@ Batch by batch it writes through `format("headrace")`, exactly once. In real-tim
 through Spark's own Kafka sink, record by record: at least once.
 """
 
-import contextlib
 import os
 import threading
 import uuid
@@ -42,7 +41,7 @@ from headrace.spark.pipelines.runner import (
     StreamOptions,
     StreamResult,
     dead_topic_of,
-    group_of,
+    lag_group,
     refuse_settings,
 )
 from headrace.spark.pipelines.telling import BatchListener, counted
@@ -217,7 +216,8 @@ class Forwarding:
         writer = self._writer(spark, lake, dead_topic).queryName(name)
         writer = writer.option("checkpointLocation", checkpoint.folder)
         try:
-            with heard_by(spark, listener), self._lag_shown(spark, name):
+            group = lag_group(self._options, self._forward)
+            with heard_by(spark, listener), lag_shown(spark, group, self._connection, name):
                 until_planned(
                     lambda: wait_for_end(
                         writer.start(),
@@ -257,14 +257,6 @@ class Forwarding:
         writer = writer.option("kafka.bootstrap.servers", self._connection.bootstrap)
         trigger: Any = writer.trigger  # PySpark's own types do not know this mode
         return cast("DataStreamWriter", trigger(realTime=f"{self._every} seconds"))
-
-    def _lag_shown(
-        self, spark: "SparkSession", query: str
-    ) -> contextlib.AbstractContextManager[None]:
-        if not self._options.show_lag:
-            return contextlib.nullcontext()
-        group = self._options.group or group_of(self._forward)
-        return lag_shown(spark, group, self._connection, query)
 
     # --- the end ---
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType, _parse_datatype_string
 
-from headrace.spark.pipelines.definition import TIME, Field, Json
+from headrace.spark.pipelines.fields import TIME, Field, Json
 from headrace.spark.pipelines.values import NO_VALUE, Read, bounded, missing, nothing, wrong
 
 if TYPE_CHECKING:

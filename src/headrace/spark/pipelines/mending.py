@@ -14,8 +14,9 @@ from headrace.errors import BadInput, ConfigError
 from headrace.observe import Progress
 from headrace.spark.pipelines.accounts import Standing, joined
 from headrace.spark.pipelines.checkpoints import Ranges
-from headrace.spark.pipelines.definition import DEAD_LETTERS, ROW_ID, Derived, Pipeline, Totals
+from headrace.spark.pipelines.definition import DEAD_LETTERS, Derived, Pipeline, Totals
 from headrace.spark.pipelines.deriving import derive
+from headrace.spark.pipelines.fields import ROW_ID
 from headrace.spark.pipelines.lake import Commit, Lake, fingerprint
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from headrace.spark.columns import HEADER, ROW_HEADER
 from headrace.spark.pipelines.batch import dead_headers
 from headrace.spark.pipelines.databases import sends_rows_as_they_are
 from headrace.spark.pipelines.decoding import RAW, REASON
-from headrace.spark.pipelines.definition import ROW_ID, TIME
+from headrace.spark.pipelines.fields import ROW_ID, TIME
 from headrace.spark.pipelines.forward_definition import Forward
 
 if TYPE_CHECKING:

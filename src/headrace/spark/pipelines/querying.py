@@ -119,9 +119,12 @@ def triggered(writer: "DataStreamWriter", every: float | None) -> "DataStreamWri
 
 @contextlib.contextmanager
 def lag_shown(
-    spark: "SparkSession", group: str, connection: Connection, query: str
+    spark: "SparkSession", group: str | None, connection: Connection, query: str
 ) -> Iterator[None]:
-    """The query's offsets are committed to a group, after each batch."""
+    """The query's offsets are committed to a group, if there is one, after each batch."""
+    if group is None:
+        yield
+        return
     from headrace.spark.pipelines.lag import LagListener
 
     with (

@@ -5,7 +5,8 @@ last commit of the table of rows says how far a replay has come, and the next ru
 Dead letters are kept in their table only: the stream has sent them to their topic.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from headrace.spark.session import session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from headrace.spark.pipelines.backfilling import BackfillOptions
     from headrace.spark.pipelines.batch import BatchDone
     from headrace.spark.pipelines.lake import Lake
 
@@ -51,19 +53,28 @@ def replay(
     on_batch: "Callable[[BatchDone], None] | None" = None,
 ) -> StreamResult:
     """Run it to its end; again, it goes on where it was. Returns what this run did."""
-    refuse_settings(connection)
     told = progress or Silent()
-    spark = session(master=options.master, progress=told)
+    with tables_held(options, connection, told) as spark:
+        return _Replaying(spark, options, connection, told).run(on_batch or _tell_nobody)
+
+
+@contextlib.contextmanager
+def tables_held(
+    options: "ReplayOptions | BackfillOptions", connection: Connection, progress: Progress
+) -> "Iterator[SparkSession]":
+    """A session to write a pipeline's tables with, while nobody else does."""
+    refuse_settings(connection)
+    spark = session(master=options.master, progress=progress)
     try:
         with (
             held(options.lake, options.pipeline.name),
             cancelled_by_ctrl_c(spark.sparkContext.cancelAllJobs),
         ):
-            return _Replaying(spark, options, connection, told).run(on_batch or _tell_nobody)
+            yield spark
     except Exception as failure:
         raise translate_failure(failure) from failure
     finally:
-        told.end()
+        progress.end()
 
 
 def _tell_nobody(_done: "BatchDone") -> None:

@@ -1,6 +1,5 @@
 """Runs a pipeline: one streaming query, from a topic to all its tables."""
 
-import contextlib
 import threading
 import uuid
 from collections.abc import Callable
@@ -14,7 +13,8 @@ from headrace.observe import Progress, Silent
 from headrace.spark.database.addresses import Address
 from headrace.spark.pipelines.accounts import Standing
 from headrace.spark.pipelines.databases import DatabaseTable
-from headrace.spark.pipelines.definition import Avro, Pipeline, Topic, ValueKind, Way, value_as
+from headrace.spark.pipelines.definition import Pipeline, Topic, Way
+from headrace.spark.pipelines.fields import Avro, ValueKind, value_as
 from headrace.spark.pipelines.forward_definition import Forward
 from headrace.spark.pipelines.holding import CHECKPOINTS, held
 from headrace.spark.pipelines.querying import (
@@ -83,6 +83,11 @@ class StreamResult:
 def group_of(pipeline: Way) -> str:
     """The group that shows a pipeline's lag."""
     return f"headrace-{pipeline.name}"
+
+
+def lag_group(options: StreamOptions, pipeline: Way) -> str | None:
+    """The group that shows its lag in this run, if any does."""
+    return (options.group or group_of(pipeline)) if options.show_lag else None
 
 
 def dead_topic_of(pipeline: Way) -> str:
@@ -227,7 +232,8 @@ class _Running:
             records = self._records(spark, standing).load()
             writer = records.writeStream.queryName(name).foreachBatch(batches.run)
             writer = writer.option("checkpointLocation", checkpoint.folder)
-            with self._lag_shown(spark, name):
+            group = lag_group(self._options, self._pipeline)
+            with lag_shown(spark, group, self._connection, name):
                 query = triggered(writer, self._options.every).start()
                 wait_for_end(query, stop, once=self._options.every is None)
         except Exception:
@@ -237,14 +243,6 @@ class _Running:
                 raise
         finally:
             batches.close()
-
-    def _lag_shown(
-        self, spark: "SparkSession", query: str
-    ) -> contextlib.AbstractContextManager[None]:
-        if not self._options.show_lag:
-            return contextlib.nullcontext()
-        group = self._options.group or group_of(self._pipeline)
-        return lag_shown(spark, group, self._connection, query)
 
     def _begin(self, standing: Standing) -> None:
         """A bar, if there is an end to go to."""

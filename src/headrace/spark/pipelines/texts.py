@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.spark.ingest.columns import LARGEST_FLOAT
-from headrace.spark.pipelines.definition import TIME
+from headrace.spark.pipelines.fields import TIME
 from headrace.spark.pipelines.values import bounded
 
 if TYPE_CHECKING:

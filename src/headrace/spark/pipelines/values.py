@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from headrace.spark.pipelines.definition import TIME, Field
+from headrace.spark.pipelines.fields import TIME, Field
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -10,7 +10,8 @@ import orjson
 from headrace.clients import Admin, Connection
 from headrace.errors import BadInput
 from headrace.model import AtTime, Earliest, Latest, TopicPartition
-from headrace.spark.pipelines.definition import KAFKA_COLUMNS, Derive, Json, Pipeline, Topic
+from headrace.spark.pipelines.definition import Derive, Pipeline, Topic
+from headrace.spark.pipelines.fields import KAFKA_COLUMNS, Json
 from headrace.spark.pipelines.lake import Lake
 
 if TYPE_CHECKING:
