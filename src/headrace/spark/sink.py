@@ -48,13 +48,14 @@ OPTIONS = (
 _OF_SPARK = ("checkpointlocation", "path", "queryname")
 _KAFKA = "kafka."
 # Every part of a piece ends with a flush, so nothing waits for a batch to fill but while there are
-# more rows to fill it with: batches are as large as a broker takes them.
+# more rows to fill it with: batches are as large as a broker takes them. What waits is kept small:
+# records that are still in the processor's cache are sent faster.
 TUNED = {
-    "linger.ms": 500,
+    "linger.ms": 200,
     "batch.size": 1_000_000,
     "batch.num.messages": 20_000,
     "queue.buffering.max.messages": 500_000,
-    "queue.buffering.max.kbytes": 64 << 10,  # what a task's memory may have ahead of the brokers
+    "queue.buffering.max.kbytes": 16 << 10,  # what a task's memory may have ahead of the brokers
 }
 
 
