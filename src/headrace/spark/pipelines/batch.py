@@ -375,9 +375,11 @@ class DeadLetters:
             F.col(RAW[1]).alias("value"),
             *(text.cast("binary").alias(HEADER + name) for name, text in dead_headers().items()),
         )
-        # Another lake's batches of the same topics are cut in another way: not the same job.
-        topic_ids = ",".join(commit.info["so_far"]["topic_ids"].values())
-        job = f"{commit.app}/{fingerprint(self.lake)}/{topic_ids}"
         writer = records.write.format("headrace").option("topic", self.topic)
-        writer = writer.option("job", job).option("batch", commit.version)
+        writer = writer.option("job", self.job(commit)).option("batch", commit.version)
         writer.option("bootstrap", self.connection.bootstrap).mode("append").save()
+
+    def job(self, commit: Commit) -> str:
+        """Another lake's batches of the same topics are cut in another way: not the same job."""
+        topic_ids = ",".join(commit.info["so_far"]["topic_ids"].values())
+        return f"{commit.app}/{fingerprint(self.lake)}/{topic_ids}"
