@@ -56,6 +56,7 @@ class Topic:
     """Records of a topic, and what their values are; `also` are topics with values of the same
     shape, read in the same query.
 
+    >>> from headrace.spark.pipelines import Field, Json
     >>> Topic("alerts", Json(Field("level")), also=("audit",)).names
     ('alerts', 'audit')
     """
