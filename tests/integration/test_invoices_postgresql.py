@@ -35,7 +35,7 @@ CREATE TABLE "{schema}".invoices (
 );
 INSERT INTO "{schema}".invoices (title, details, billedamt, modified) VALUES
   ('a', NULL, NULL, '2023-11-14 22:13:20.000001'),
-  ('b', '{{"rate": 0.10}}', 12345678901234567.125, '2023-11-14 22:13:21.000002'),
+  ('b', '{{"rate": 0.10, "wei": 100000000000000000000}}', 12345678901234567.125, '2023-11-14 22:13:21.000002'),
   ('c', NULL, 1.50, '2023-11-14 22:13:21.000002'),
   ('d', NULL, 0, '2023-11-14 22:13:21.000002');
 """
@@ -102,7 +102,8 @@ def test_each_version_once_in_every_mode(
     assert found == sorted([*enumerate("abcd", 1), *changes, (5, "e")])
     first = f'"modified":"2023-11-14T22:13:21.000002{zone}"'
     assert (
-        '{"id":2,"title":"b","details":{"rate":0.10},"billedamt":12345678901234567.125,'
+        '{"id":2,"title":"b","details":{"wei": 100000000000000000000, "rate": 0.10},'
+        '"billedamt":12345678901234567.125,'
         f"{first}}}"
     ).encode() in values
     assert not records(kafka_cluster, f"{topic}.dead")

@@ -3,11 +3,14 @@
 import contextlib
 import secrets
 import shutil
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 import headrace as hr
 from headrace import model
@@ -424,3 +427,62 @@ def test_lookups_windows_and_the_latest(rig, tmp_path):
     assert trend[("b", 0.0)] == (2, 9, 2, 7)
     assert trend[("b", 5.0)] == (1, 2, 2, 2)
     assert len(trend) == 7
+
+
+def test_a_table_that_no_pipeline_wrote_is_left_alone(rig):
+    write_deltalake(str(rig.lake / "pages"), pa.table({"mine": [1, 2]}))
+    pipeline = simple(derived=(Totals("pages", {"page": "page"}, {"clicks": Count()}),))
+    rig.send_raw([(b'{"page": "a"}', None)])
+    with pytest.raises(BadInput, match="pages is a table, but no pipeline's"):
+        rig.run(pipeline)
+    assert [row["mine"] for row in table(rig.lake, "pages")] == [1, 2]
+
+
+def test_days_as_times_and_times_that_steps_make(rig):
+    pipeline = Pipeline(
+        "days",
+        source=Topic("days", Json(Field("day", "date"))),
+        time="day",
+        rows=Rows("days"),
+        derived=(Totals("per_day", {"day": "day"}, {"rows": Count()}, late="2 days"),),
+    )
+    for days in (["2024-05-01", "2024-05-09"], ["2024-05-01", "2024-05-08"]):
+        rig.send_raw([(orjson.dumps({"day": day}), None) for day in days])
+        rig.run(pipeline)
+    assert {(f"{day:%d}", n) for day, n in tuples(rig.lake, "per_day")} == {
+        ("01", 1),
+        ("08", 1),
+        ("09", 1),
+    }
+    never_late = replace(pipeline, derived=(replace(pipeline.derived[0], late=None),))
+    rig.run(never_late)
+    assert ("01", 2) in {(f"{day:%d}", n) for day, n in tuples(rig.lake, "per_day")}
+
+
+def test_a_time_that_a_step_makes_and_no_clock_could_show_is_a_dead_letter(rig):
+    pipeline = Pipeline(
+        "clicks",
+        source=Topic("clicks", Json(Field("epoch", "long"))),
+        steps=(Derive("at", "timestamp_seconds(epoch)"),),
+        time="at",
+        rows=Rows("clicks"),
+    )
+    rig.send_raw([(b'{"epoch": %d}' % epoch, None) for epoch in (1_714_564_800, 1_714_564_800_000)])
+    rig.run(pipeline)
+    assert [row["epoch"] for row in table(rig.lake, "clicks")] == [1_714_564_800]
+    (dead,) = table(rig.lake, "dead_letters")
+    assert dead["reason"].startswith("at is no time that a clock could show: ")
+
+
+def test_dead_letters_are_sent_once_though_a_table_of_their_batch_is_defined_anew(rig):
+    def pipeline(page):
+        return simple(derived=(Totals("pages", {"page": page}, {"clicks": Count()}),))
+
+    rig.send_raw([(value, None) for value in (b'{"page": "a", "n": 0}', b"bad")])
+    with pytest.raises(HeadraceError):
+        rig.run(pipeline("1 div n"))
+    done = rig.run(pipeline("page"))
+    assert (done.rows_out, done.rows_dead) == (1, 1)
+    assert tuples(rig.lake, "pages") == {("a", 1)}
+    sent = records(rig.cluster, f"{rig.topic}.clicks.dead")
+    assert [record.value for record in sent] == [b"bad"]

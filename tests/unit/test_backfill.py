@@ -5,7 +5,13 @@ import pytest
 
 from headrace.errors import BadInput, OperationFailed
 from headrace.services.backfill import BackfillPlan
-from headrace.services.delta_tables import Snapshot, as_if_forgotten, lost_files
+from headrace.services.delta_tables import (
+    Snapshot,
+    as_if_forgotten,
+    has_table,
+    lost_files,
+    snapshots,
+)
 from headrace.services.reconcile_places import Run
 from headrace.services.replay import Wish, of_topic
 from headrace.spark.pipelines import CLICKSTREAM, Field, Json, Pipeline, Rows, Topic
@@ -68,3 +74,10 @@ def test_a_table_that_lost_a_file_is_read_without_it_and_left_as_it_is(tmp_path)
     assert lost_files(path) == [gone.name]
     with as_if_forgotten(str(path.parent), {}) as lake:
         assert lake == str(path.parent)
+
+
+def test_a_log_without_a_commit_is_no_table(tmp_path):
+    """Whoever made it died before the first commit."""
+    (tmp_path / "rows" / "_delta_log").mkdir(parents=True)
+    assert not has_table(tmp_path / "rows")
+    assert list(snapshots(str(tmp_path))) == []

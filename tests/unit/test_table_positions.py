@@ -127,6 +127,24 @@ def test_one_moment_in_many_forms(value, length):
 
 
 @pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("2023-11-14", 86_400),
+        ("2023-11-14T22", 3_600),
+        ("2023-11-14 22:13", 60),
+        ("20231114T2213", 60),
+        ("2023-11-14T22:13Z", 60),
+        ("2023-11-14T22:13-05:00", 60),
+        ("2023-11-14 22-05", 3_600),
+        ("2023-11-14 22:13:00", 1),
+    ],
+)
+def test_a_timestamp_lasts_as_long_as_its_text_says(value, seconds):
+    begin, end = span_of(value)
+    assert end - begin == seconds * SECOND
+
+
+@pytest.mark.parametrize(
     ("value", "begin", "length", "text"),
     [
         ("2023-11-14 22:13:20.250", 250_000, 1_000, "2023-11-14T22:13:20.250Z"),

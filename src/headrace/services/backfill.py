@@ -83,7 +83,8 @@ def plan_backfill(
     admin.topic(wish.topic)
     lost = _lost(wish)
     with as_if_forgotten(wish.lake, lost) as lake:
-        found = find_tables(ReconcileOptions(wish.topic, lake, wish.pipeline.name))
+        name, rows = wish.pipeline.name, wish.pipeline.rows.name
+        found = find_tables(ReconcileOptions(wish.topic, lake, name, table=rows))
         refuse_other_topic(admin, wish.topic, found.standing)
         spans, notes = _spans(admin, wish, found)
         runs = _missing(connection, wish.topic, found, spans, progress or Silent())

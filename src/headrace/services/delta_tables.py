@@ -104,7 +104,8 @@ def snapshots(lake: str) -> Iterator[Snapshot]:
 
 
 def has_table(path: Path) -> bool:
-    return (path / _LOG).is_dir()
+    """Whether it has a commit: a writer that died in its first left a log without one."""
+    return any((path / _LOG).glob("*.json"))
 
 
 # --- files that are gone ---

@@ -43,12 +43,14 @@ Ledger = dict[tuple[str, str], Entry]  # by job and piece
 
 @dataclass(frozen=True)
 class ReconcileOptions:
-    """What is compared with what; `full` compares record by record."""
+    """What is compared with what; `full` compares record by record. The table of rows need only be
+    named where another one looks like it."""
 
     topic: str
     lake: str
     pipeline: str | None = None
     full: bool = False
+    table: str | None = None
 
 
 def reconcile(
@@ -275,8 +277,7 @@ class Tables:
 def find_tables(options: ReconcileOptions) -> Tables:
     """The table of rows that a pipeline made of the topic. Without a pipeline's name there must be
     one only in the lake."""
-    wanted = options.pipeline
-    table = None
+    wanted, table = options.pipeline, options.table
     if wanted is not None and ":" in wanted:
         pipeline = find_pipeline(wanted)
         wanted, table = pipeline.name, pipeline.rows.name

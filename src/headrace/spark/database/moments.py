@@ -4,6 +4,7 @@ A value stands for a span of time, not for a point: `2024-05-01 12:00:00` says a
 as that second lasts another row may get the same value. So a row counts when its span is over.
 """
 
+import re
 from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
@@ -13,7 +14,8 @@ Timestamp = str | int | float  # as the database has it; JSON can hold it
 
 SECOND = 1_000_000  # in microseconds, as all moments here
 _MILLISECOND = 1_000
-_DAY = 86_400 * SECOND
+_MINUTE, _HOUR, _DAY = 60 * SECOND, 3_600 * SECOND, 86_400 * SECOND
+_NO_SECONDS = re.compile(r"[^T ]+[T ]\d\d(?P<minutes>:?\d\d)?(Z|[+-]\d\d(:?\d\d)?)?")
 _EPOCH = datetime(1970, 1, 1)
 # A number is a count of seconds, milliseconds or microseconds since 1970, by its size: each covers
 # the years 1973 to 5138.
@@ -33,6 +35,8 @@ def span_of(value: object) -> Span:
 
     >>> span_of("2024-05-01 12:00:00").end - span_of("2024-05-01 12:00:00").begin
     1000000
+    >>> span_of("2024-05-01 12:00").end - span_of("2024-05-01 12:00").begin
+    60000000
     >>> span_of(1714564800) == span_of("2024-05-01T12:00:00Z")
     True
     """
@@ -87,15 +91,19 @@ def _of_text(value: str) -> Span | None:
     except ValueError:
         return None
     found = _of_datetime(moment)
-    return Span(found.begin, found.begin + _DAY) if _is_date(text) else found
+    coarse = _unit_of(text)
+    return found if coarse is None else Span(found.begin, found.begin + coarse)
 
 
-def _is_date(text: str) -> bool:
+def _unit_of(text: str) -> int | None:
+    """A day, an hour or a minute, if the text says no more than that."""
     try:
         date.fromisoformat(text)
+        return _DAY
     except ValueError:
-        return False
-    return True
+        if (found := _NO_SECONDS.fullmatch(text)) is None:
+            return None
+        return _HOUR if found["minutes"] is None else _MINUTE
 
 
 def _of_number(value: int | float) -> Span | None:

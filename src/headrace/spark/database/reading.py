@@ -4,15 +4,14 @@ All that one `looking` sees is of one moment: the database's own snapshot.
 """
 
 import contextlib
-import json
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
-from functools import partial
 from typing import Any
+
+import orjson
 
 from headrace.errors import BadInput, ConfigError, OperationFailed
 from headrace.spark.database.addresses import Address
@@ -268,7 +267,7 @@ def _looking_at_postgresql(address: Address, table: str) -> Iterator[Database]:
         ) as connection:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = True
-            set_json_loads(partial(json.loads, parse_float=Decimal), connection)
+            set_json_loads(orjson.Fragment, connection)  # as it is, digit by digit
             yield _PostgreSQL(address, table, connection)
     except psycopg.Error as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]

@@ -29,7 +29,7 @@ from headrace.spark.pipelines.definition import DEAD_LETTERS, Pipeline
 from headrace.spark.pipelines.fields import KAFKA_COLUMNS
 from headrace.spark.pipelines.holding import CHECKPOINTS
 from headrace.spark.pipelines.lake import Commit, Lake
-from headrace.spark.pipelines.mending import mend
+from headrace.spark.pipelines.mending import made_of_rows, mend
 from headrace.spark.pipelines.replaying import read_ranges, tables_held
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ def _run(
     pipeline, lake = options.pipeline, Lake(spark, options.lake)
     _refuse_open(pipeline, Checkpoint(spark, f"{lake.folder}/{CHECKPOINTS}/{pipeline.name}"), lake)
     standing = mend(pipeline, lake, None, progress)
+    for table in pipeline.derived:  # what 4. could not do is refused before anything is written
+        made_of_rows(table, pipeline, lake.read(pipeline.rows.name))
     lacking = _Lacking(pipeline, lake, standing, connection)
     try:
         found = lacking.put_back(read_ranges(spark, connection, options.ranges), progress)

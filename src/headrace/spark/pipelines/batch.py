@@ -23,7 +23,7 @@ from headrace.spark.pipelines.deriving import Span, write_derived
 from headrace.spark.pipelines.evolving import with_new_columns
 from headrace.spark.pipelines.fields import KAFKA_COLUMNS, RESCUED, ROW_ID
 from headrace.spark.pipelines.lake import Commit, Lake, fingerprint
-from headrace.spark.pipelines.values import Reader
+from headrace.spark.pipelines.values import Reader, bounded
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -212,7 +212,7 @@ class Batches:
         good = F.col(REASON).isNull()
         moment = F.lit(None).cast("timestamp")
         if self._pipeline.time is not None:
-            moment = F.when(good, F.col(self._pipeline.time))
+            moment = F.when(good, F.col(self._pipeline.time).cast("timestamp"))
         flags = {
             expectation.name: F.count_if(F.col(f"`{unmet(number)}`"))
             for number, expectation in enumerate(self._pipeline.expectations)
@@ -220,7 +220,8 @@ class Batches:
         }
         # A clock that is wrong must not make all that follows late.
         possible = F.when(moment <= F.col("kafka_time") + F.expr(FUTURE), moment)
-        times = (F.min(moment), F.max(moment), F.max(possible), F.max("kafka_time"))
+        last_written = F.max(bounded("timestamp", F.col("kafka_time")))
+        times = (F.min(moment), F.max(moment), F.max(possible), last_written)
         found = rows.agg(F.count("*"), F.count(REASON), *times, *flags.values()).collect()[0]
         counts = {name: count for name, count in zip(flags, found[6:], strict=True) if count}
         oldest, newest, trusted, written = (in_utc(moment) for moment in found[2:6])
@@ -292,10 +293,11 @@ class Batches:
     # --- writing ---
 
     def _write_dead(self, dead: "DataFrame", commit: Commit) -> None:
+        if self._has(DEAD_LETTERS, commit):  # and so their topic has them
+            return
         if self._dead_letters is not None:
             self._dead_letters.send(dead, commit)
-        if not self._has(DEAD_LETTERS, commit):
-            self._lake.append(DEAD_LETTERS, self._dead_rows(dead), commit)
+        self._lake.append(DEAD_LETTERS, self._dead_rows(dead), commit)
 
     def _dead_rows(self, dead: "DataFrame") -> "DataFrame":
         raw = [F.col(name).alias(name.removeprefix("headrace:")) for name in (REASON, *RAW)]

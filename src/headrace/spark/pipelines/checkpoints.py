@@ -55,13 +55,18 @@ class Checkpoint:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """A file beside Spark's own."""
+        """A file beside Spark's own, whole or not at all."""
+        if self.read(name) == text:
+            return
         files, path = self._find(name)
-        stream = files.create(path, True)
+        _, beside = self._find(f".{name}.new")
+        stream = files.create(beside, True)
         try:
             stream.write(text.encode())
         finally:
             stream.close()
+        files.delete(path, False)
+        files.rename(beside, path)
 
     def _newest(self, log: str) -> int:
         """The number of the last entry in one of Spark's logs, or -1."""

@@ -15,7 +15,7 @@ from headrace.spark.pipelines import csv_values, json_values
 from headrace.spark.pipelines.avro_values import AvroReader
 from headrace.spark.pipelines.definition import Derive, Lookup, Pipeline, Topic, Way
 from headrace.spark.pipelines.fields import KAFKA_COLUMNS, RESCUED, ROW_ID, Avro, Csv, Json, Value
-from headrace.spark.pipelines.values import Reader
+from headrace.spark.pipelines.values import Reader, bounded, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,8 +56,8 @@ def decode(
 ) -> "DataFrame":
     """Rows with the pipeline's columns, a reason where a record is bad, and a column `unmet:N` for
     each expectation that only warns or fails."""
-    rows = read_values(records, pipeline.source.value, read)
-    return _with_few_bytes(refine(rows, pipeline, lookup))
+    rows = _after_steps(read_values(records, pipeline.source.value, read), pipeline, lookup)
+    return _with_few_bytes(_judged(_timed(rows, pipeline), pipeline))
 
 
 def read_values(records: "DataFrame", value: Value, read: Reader | None = None) -> "DataFrame":
@@ -76,12 +76,28 @@ def read_values(records: "DataFrame", value: Value, read: Reader | None = None) 
 
 def refine(rows: "DataFrame", way: Way, lookup: "Callable[[Lookup], DataFrame]") -> "DataFrame":
     """Typed rows after all steps, judged by the expectations; each with its key and value."""
+    return _judged(_after_steps(rows, way, lookup), way)
+
+
+def _after_steps(
+    rows: "DataFrame", way: Way, lookup: "Callable[[Lookup], DataFrame]"
+) -> "DataFrame":
     for step in way.steps:
         if isinstance(step, Derive):
             rows = rows.withColumn(step.name, F.expr(step.expression))
         else:
             rows = rows.join(F.broadcast(_by_key(lookup(step), step, rows)), step.on, "left")
-    return _judged(rows, way)
+    return rows
+
+
+def _timed(rows: "DataFrame", pipeline: Pipeline) -> "DataFrame":
+    """A time that a step made is bounded like one that was given: beyond it, the record is bad."""
+    if pipeline.time is None or pipeline.time_is_given:
+        return rows
+    time = F.col(pipeline.time)
+    odd = time.isNotNull() & bounded("timestamp", time).isNull()
+    why = F.concat(F.lit(f"{pipeline.time} is no time that a clock could show: "), shown(time))
+    return rows.withColumn(REASON, F.coalesce(F.col(REASON), F.when(odd, why)))
 
 
 _KAFKA = ("topic", "partition", "offset", "timestamp")

@@ -179,7 +179,7 @@ class Forwarding:
 
     def _check_identity(self, checkpoint: Checkpoint) -> None:
         found, text = dict(self._input.identity()), checkpoint.read(IDENTITY)
-        known: dict[str, str] = found if text is None else orjson.loads(text)
+        known: dict[str, str] = orjson.loads(text) if text else found
         refuse_made_again(self._forward.name, known, found)
         if gone := sorted(set(known) - set(found)):
             raise BadInput(

@@ -5,6 +5,7 @@ checkpoint is lost), behind it, new, or defined in another way is made anew from
 late rows and dead letters are beyond it is deleted: it comes again.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -44,8 +45,9 @@ def mend(pipeline: Pipeline, lake: Lake, open_batch: Ranges | None, progress: Pr
     if open_batch is not None and standing.follows(open_batch):
         pending = joined(standing.ranges, open_batch)
     infos = {table.name: _info(pipeline, lake, table.name) for table in pipeline.derived}
+    _refuse_foreign(infos, lake)
     sides = {name: lake.last_info(name, pipeline.name) for name in _side_tables(pipeline)}
-    wrong = [t for t in pipeline.derived if not _in_step(t, infos[t.name], lake, standing, pending)]
+    wrong = [t for t in pipeline.derived if not _in_step(t, infos[t.name], standing, pending)]
     beyond = [name for name, info in sides.items() if _is_beyond(info, standing, pending)]
     known = [info["so_far"]["generation"] for info in (*infos.values(), *sides.values()) if info]
     generation = max([standing.generation, *known])
@@ -59,6 +61,16 @@ def mend(pipeline: Pipeline, lake: Lake, open_batch: Ranges | None, progress: Pr
         condition = f"{owner}NOT ({_not_beyond(standing)})"
         lake.delete(name, condition, _commit(pipeline, standing))
     return standing
+
+
+def _refuse_foreign(infos: Mapping[str, dict[str, Any] | None], lake: Lake) -> None:
+    """A table that no pipeline wrote is somebody's: it is not made anew."""
+    for name, info in infos.items():
+        if info is None and lake.has(name):
+            raise BadInput(
+                f"{lake.path(name)} is a table, but no pipeline's",
+                hint="move it, or give the pipeline a folder of its own with --lake",
+            )
 
 
 def _side_tables(pipeline: Pipeline) -> list[str]:
@@ -91,12 +103,11 @@ def _info(pipeline: Pipeline, lake: Lake, table: str) -> dict[str, Any] | None:
 def _in_step(
     table: Derived,
     info: dict[str, Any] | None,
-    lake: Lake,
     standing: Standing,
     pending: Ranges | None,
 ) -> bool:
     if info is None:
-        return not standing.ranges and not lake.has(table.name)
+        return not standing.ranges
     if info["definition"] != fingerprint(table):
         return False
     theirs = Standing.from_json(info["so_far"])
@@ -112,12 +123,13 @@ def _remake(table: Derived, pipeline: Pipeline, lake: Lake, standing: Standing) 
         lake.overwrite(table.name, lake.read(table.name).limit(0), commit)
         return
     rows = lake.read(pipeline.rows.name)
-    if isinstance(table, Totals) and lake.has(table.late_name):
+    if isinstance(table, Totals) and table.late and lake.has(table.late_name):
         rows = rows.join(lake.read(table.late_name).select(ROW_ID), ROW_ID, "left_anti")
-    lake.overwrite(table.name, _derived(table, pipeline, rows), commit)
+    lake.overwrite(table.name, made_of_rows(table, pipeline, rows), commit)
 
 
-def _derived(table: Derived, pipeline: Pipeline, rows: "DataFrame") -> "DataFrame":
+def made_of_rows(table: Derived, pipeline: Pipeline, rows: "DataFrame") -> "DataFrame":
+    """A derived table, of the table of rows: which may lack a column that it needs."""
     try:
         return derive(table, rows, pipeline.time or "")
     except AnalysisException as error:
