@@ -1,5 +1,6 @@
 """`ingest` on a real cluster: every row of a file once, whatever happens to file or process."""
 
+import codecs
 import contextlib
 import dataclasses
 import gzip
@@ -17,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 import psutil
 import pytest
 
-from headrace.errors import BadInput, TopicNotFound
+from headrace.errors import BadInput, OperationFailed, TopicNotFound
 from headrace.model import Deadline
 from headrace.services.clickstream import rows
 from support.ingest import (
@@ -33,6 +34,7 @@ from support.ingest import (
 
 pytest.importorskip("pyspark")
 
+from headrace.spark.ingest import job
 from headrace.spark.ingest.rows import SHOWN_BYTES
 from headrace.spark.ingest.schema import CLICKSTREAM, find_schema
 
@@ -266,7 +268,7 @@ def test_a_run_whose_driver_was_killed_or_stopped_is_finished_by_the_next(
     send, kafka_cluster, topic, tmp_path, small_chunks, how, format
 ):
     """SIGKILL hits the driver, its JVM and its workers; Ctrl-C ends with 130 and no traceback."""
-    file = write_file(tmp_path / "f.csv", some := lines(count := 25_000))
+    file = write_file(tmp_path / "f.csv", some := lines(count := 40_000))
     if format == "jsonl":
         file = write_file(tmp_path / "f.jsonl", map(json_line, some), header=b"")
     driver = subprocess.Popen(
@@ -372,3 +374,65 @@ def test_a_broker_killed_in_mid_run_costs_nothing(
         result = send(file)
     assert result.rows_sent == 10_000
     assert_exact(kafka_cluster, topic, some)
+
+
+def test_a_file_that_grows_while_one_run_sends_it_and_another_begins(
+    send, kafka_cluster, topic, tmp_path, monkeypatch
+):
+    made = lines(60)
+    file = write_file(tmp_path / "grows.csv", made[:40])
+    original = job._Ingest._send
+
+    def overtaken(self, *rest):
+        monkeypatch.setattr(job._Ingest, "_send", original)
+        with file.open("ab") as end:
+            end.writelines(made[40:])
+        assert send(file).rows_sent == 60
+        return original(self, *rest)
+
+    monkeypatch.setattr(job._Ingest, "_send", overtaken)
+    send(file)
+    assert_exact(kafka_cluster, topic, made)
+
+
+def test_a_copy_that_is_changed_later_is_refused(send, tmp_path):
+    made = lines(10)
+    send(write_file(tmp_path / "a.csv", made))
+    copy = write_file(tmp_path / "b.csv", made)
+    assert send(copy).rows_skipped == 10
+    write_file(copy, [made[1], *made[1:]])
+    with pytest.raises(BadInput, match=r"b\.csv has changed since it was sent"):
+        send(copy)
+
+
+def test_a_spreadsheets_mark_at_the_beginning_is_no_part_of_a_value(
+    send, kafka_cluster, topic, tmp_path
+):
+    made = lines(5)
+    headed = write_file(tmp_path / "headed.csv", made[:3])
+    headed.write_bytes(codecs.BOM_UTF8 + headed.read_bytes())
+    bare = tmp_path / "bare.csv"
+    bare.write_bytes(codecs.BOM_UTF8 + b"".join(made[3:]))
+    sent = send(headed, bare)
+    assert (sent.rows_sent, sent.rows_dead) == (5, 0)
+    assert_exact(kafka_cluster, topic, made)
+
+
+@pytest.mark.parametrize("price", [b"NaN", b"Infinity", b"1e400", b"1d", b"5F"])
+def test_what_only_spark_takes_for_a_number_is_a_dead_letter(
+    price, send, kafka_cluster, topic, tmp_path
+):
+    columns = lines(1)[0].split(b",")
+    columns[6] = price
+    sent = send(write_file(tmp_path / "f.csv", [b",".join(columns)]))
+    assert (sent.rows_sent, sent.rows_dead) == (0, 1)
+    (dead,) = records(kafka_cluster, f"{topic}.dead")
+    assert dict(dead.headers)["headrace-reason"] == b"price is no number: " + price
+
+
+def test_a_damaged_archive_is_named(send, tmp_path):
+    packed = bytearray(gzip.compress(b"".join(lines(200))))
+    packed[40:60] = bytes(20)
+    (tmp_path / "f.csv.gz").write_bytes(packed)
+    with pytest.raises(OperationFailed, match=r"f\.csv\.gz cannot be read"):
+        send(tmp_path / "f.csv.gz")

@@ -11,7 +11,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from headrace.spark.ingest import chunks
-from headrace.spark.ingest.chunks import HASH_DIGITS, ROW_LINES, Extent, plan_chunks
+from headrace.spark.ingest.chunks import HASH_DIGITS, ROW_LINES, End, Extent, plan_chunks
 
 LOOK_AHEAD = 80  # more than any row below has
 PIECES = (b"a", b"bc,d", b"\n", b"\r\n", b'"', b'"x"', b"\xff", "ß".encode(), b"y" * 25 + b"\n")
@@ -263,3 +263,22 @@ def test_any_name_is_an_extent_or_none(name):
 )
 def test_names_of_other_things_are_no_extents(name):
     assert Extent.parse(name) is None
+
+
+@given(CONTENT, CONTENT, CONTENT, SIZES)
+def test_a_file_that_grows_while_it_is_sent_has_the_same_chunks_and_more(first, more, last, size):
+    """Nothing of it is done yet, and it grows twice: whoever planned before planned the same."""
+
+    def planned(content, ends):
+        return extents(plan_chunks(io.BytesIO(content), (), size, ends=ends))
+
+    def end_of(content):
+        return End(len(content), fingerprint(content))
+
+    before = planned(first, [])
+    between = planned(first + more, [end_of(first)])
+    after = planned(first + more + last, [end_of(first), end_of(first + more)])
+    assert between[: len(before)] == before
+    assert after[: len(between)] == between
+    other = End(len(first), fingerprint(b"other" + first))
+    assert planned(first + more, [other]) == planned(first + more, [])

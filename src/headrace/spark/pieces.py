@@ -42,13 +42,13 @@ class Target:
     limit: tuple[str, float] | None = None  # a topic, and the greatest share of rows it may get
 
     def ledger(self) -> Ledger:
-        plain = {k: v for k, v in self.settings.items() if k in _SHARED or k.startswith(_SECURITY)}
+        plain = {k: v for k, v in self.settings.items() if k in _SHARED or k.startswith(SECURITY)}
         return Ledger(plain, self.job, self.ledger_partitions)
 
 
 # What a consumer needs of a producer's settings.
 _SHARED = ("bootstrap.servers", "client.id", "reconnect.backoff.max.ms")
-_SECURITY = ("security.", "sasl.", "ssl.")
+SECURITY = ("security.", "sasl.", "ssl.", "enable.ssl.")
 
 
 @dataclass

@@ -9,8 +9,8 @@ that is null where a row has none; only value is needed. Options:
 `batch`, the number of this batch in a job of many: entries of older ones are forgotten;
 `pieces`, a JSON list with the name of each partition's piece, in place of column piece;
 `bootstrap` and `kafka.*` for the cluster, else the one that Headrace would take anyway;
-`limitTopic` and `limitShare`, the greatest share of a piece's rows that may go to a topic (of dead
-letters): a piece with more, and with more than ten such rows, fails and is not written on.
+`limitTopic` and `limitShare`, the greatest share of a piece's rows so far that may go to a topic
+(of dead letters): a piece with more, and with more than ten such rows, fails and is not written on.
 """
 
 import itertools
@@ -36,7 +36,7 @@ from headrace.errors import BadInput, ConfigError
 from headrace.spark.batches import Batch
 from headrace.spark.columns import check_columns, pieces_of
 from headrace.spark.ledger import ensure_ledger
-from headrace.spark.pieces import Done, Target, write_piece
+from headrace.spark.pieces import SECURITY, Done, Target, write_piece
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -217,7 +217,8 @@ def _connection(options: Mapping[str, str]) -> Connection:
                 hint=f"the options are {', '.join(OPTIONS)} and kafka.*",
             )
     if bootstrap := options.get("bootstrap"):
-        return Connection(bootstrap)
+        security = {k: v for k, v in _kafka_settings(options).items() if k.startswith(SECURITY)}
+        return Connection(bootstrap, settings=security)
     return resolve(options.get("profile"), os.environ)
 
 
@@ -252,13 +253,16 @@ def _pieces(options: Mapping[str, str], in_pieces: bool) -> list[str]:
     return names
 
 
-def _settings(connection: Connection, options: Mapping[str, str]) -> dict[str, Any]:
-    own = {
+def _kafka_settings(options: Mapping[str, str]) -> dict[str, str]:
+    return {
         name[len(_KAFKA) :]: value
         for name, value in options.items()
         if name.lower().startswith(_KAFKA)
     }
-    settings = producer_settings("exactly-once", TUNED | own, "per piece")
+
+
+def _settings(connection: Connection, options: Mapping[str, str]) -> dict[str, Any]:
+    settings = producer_settings("exactly-once", TUNED | _kafka_settings(options), "per piece")
     for name in ("transactional.id", "transaction.timeout.ms", "statistics.interval.ms"):
         settings.pop(name, None)
     shared = connection.client_settings()

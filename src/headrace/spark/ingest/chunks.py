@@ -3,12 +3,13 @@
 A chunk's name is the SHA-256 of everything from the file's beginning to the chunk's end, with its
 start and end. So a file that was renamed or copied has the same chunks, a file that grew has the
 old chunks and new ones, and a file that was changed has others. Where a chunk ends depends on the
-content alone: whoever plans, whenever, comes to the same chunks.
+content alone, and on where a file ended when somebody planned it: whoever plans, whenever, comes to
+the same chunks.
 """
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
@@ -55,14 +56,27 @@ class Chunk:
     mid_line: bool = False  # it begins within a line whose first half was taken before
 
 
+class End(NamedTuple):
+    """Where a file ended when it was planned, and what it held up to there."""
+
+    at: int
+    content: str
+
+
 def plan_chunks(
-    file: IO[bytes], known: Iterable[Extent], size: int = CHUNK_BYTES, *, row_is_line: bool = False
+    file: IO[bytes],
+    known: Iterable[Extent],
+    size: int = CHUNK_BYTES,
+    *,
+    row_is_line: bool = False,
+    ends: Iterable[End] = (),
 ) -> list[Chunk]:
     """All chunks of a file from its beginning to its end, and which of them are done.
 
-    `row_is_line`: quotes mean nothing to where a row ends, so that any line end will do.
+    `row_is_line`: quotes mean nothing to where a row ends, so that any line end will do. `ends`:
+    where chunks end that somebody planned and may have sent, or be sending, in part.
     """
-    return list(_plan(_Window(file), _by_start(known), size, row_is_line))
+    return list(_plan(_Window(file), _by_start(known), size, row_is_line, sorted(ends)))
 
 
 def _by_start(known: Iterable[Extent]) -> dict[int, list[Extent]]:
@@ -74,7 +88,11 @@ def _by_start(known: Iterable[Extent]) -> dict[int, list[Extent]]:
 
 
 def _plan(
-    window: "_Window", known: Mapping[int, list[Extent]], size: int, row_is_line: bool
+    window: "_Window",
+    known: Mapping[int, list[Extent]],
+    size: int,
+    row_is_line: bool,
+    ends: Sequence[End],
 ) -> Iterator[Chunk]:
     running = hashlib.sha256()
     start, line, mid_line = 0, 1, False
@@ -88,8 +106,10 @@ def _plan(
         length, digest = _sent_before(data, start, sent, running)
         done = length > 0
         if not done:
-            seen = data if len(data) <= near else data[:near]
-            length = cut(seen, size, at_end=len(data) < near, row_is_line=row_is_line)
+            ended = _where_it_ended(data, start, ends, running)
+            there = len(data) if ended is None else ended
+            seen = data if there == len(data) <= near else data[: min(there, near)]
+            length = cut(seen, size, at_end=there < near, row_is_line=row_is_line)
             digest = _hash_on(running, data, 0, length)
         running = digest
         extent = Extent(start, start + length, running.hexdigest()[:HASH_DIGITS])
@@ -117,6 +137,19 @@ def _sent_before(
         if digest.hexdigest()[:HASH_DIGITS] == extent.content:
             found = length, digest
     return found
+
+
+def _where_it_ended(
+    data: bytearray, start: int, ends: Iterable[End], running: "hashlib._Hash"
+) -> int | None:
+    """How much of this content there was when somebody planned it, if anybody did."""
+    digest, at = running, 0
+    for end in ends:
+        if start < end.at < start + len(data):
+            digest, at = _hash_on(digest, data, at, end.at - start), end.at - start
+            if digest.hexdigest()[:HASH_DIGITS] == end.content:
+                return at
+    return None
 
 
 def _hash_on(digest: "hashlib._Hash", data: bytearray, start: int, end: int) -> "hashlib._Hash":

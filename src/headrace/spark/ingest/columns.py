@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 SHOWN_CHARACTERS = 100
 LARGEST_FLOAT = 3.4028234663852886e38
+LARGEST_DOUBLE = 1.7976931348623157e308
 _NOUNS: dict[ColumnType, str] = {
     "long": "whole number",
     "int": "whole number of 32 bits",
@@ -35,15 +36,23 @@ def typed(column: Column, found: "Expression", format: Format) -> "Expression":
         return _moment(column, filled)
     if column.type == "long":
         return filled.try_cast("bigint")
-    if column.type in ("int", "double"):
-        return filled.try_cast(column.type)
-    if column.type == "float":
-        number = filled.try_cast("double")  # as float, a number too large would be infinite
-        return F.when(F.abs(number) <= LARGEST_FLOAT, number.cast("float"))
+    if column.type == "int":
+        return filled.try_cast("int")
+    if column.type in ("double", "float"):
+        return _number(column, filled, format)
     if column.type == "boolean":
         text = F.lower(filled.cast("string"))
         return F.when(text.isin("true", "false"), text == "true")
     return F.when(filled.isin(*column.values), filled) if column.type == "enum" else filled
+
+
+def _number(column: Column, filled: "Expression", format: Format) -> "Expression":
+    """Spark takes 1d, NaN and Infinity for numbers, and what is too large for infinite."""
+    number = filled.try_cast("double")
+    if format == "csv":
+        number = F.when(~F.right(filled, F.lit(1)).isin("d", "D", "f", "F"), number)
+    largest = LARGEST_FLOAT if column.type == "float" else LARGEST_DOUBLE
+    return F.when(F.abs(number) <= largest, number.cast(column.type))
 
 
 def _moment(column: Column, filled: "Expression") -> "Expression":

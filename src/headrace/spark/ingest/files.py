@@ -2,16 +2,17 @@
 
 import glob
 import hashlib
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import BadInput, OperationFailed
-from headrace.spark.ingest.chunks import HASH_DIGITS, Chunk, Extent, plan_chunks
+from headrace.spark.ingest.chunks import HASH_DIGITS, Chunk, End, Extent, plan_chunks
 from headrace.spark.ingest.formats import Format
 from headrace.spark.ingest.schema import RowSchema
 from headrace.spark.ingest.source import ChunkToRead, open_file
-from headrace.spark.ledger import Entry
+from headrace.spark.ledger import FILE_ENTRY, Entry
 
 
 @dataclass
@@ -50,18 +51,35 @@ def expand(paths: Sequence[str]) -> list[str]:
     return list(found)
 
 
-def plan_file(path: str, format: Format, known: Iterable[Extent], schema: RowSchema) -> FilePlan:
+def plan_file(
+    path: str,
+    format: Format,
+    known: Iterable[Extent],
+    schema: RowSchema,
+    ends: Iterable[End] = (),
+) -> FilePlan:
     """A file's chunks. The first line of a CSV file may be a header."""
     try:
         with open_file(path) as file:
-            chunks = plan_chunks(file, known, row_is_line=format == "jsonl")
+            chunks = plan_chunks(file, known, row_is_line=format == "jsonl", ends=ends)
         with open_file(path) as file:
             first = file.readline(1 << 16)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise OperationFailed(f"{path} cannot be read: {error}", hint="mend it") from error
-    text = first.rstrip(b"\r\n").decode("utf-8", "replace")
+    text = first.rstrip(b"\r\n").decode("utf-8-sig", "replace")
     header = format == "csv" and text == ",".join(schema.names)
     return FilePlan(path, format, chunks, header)
+
+
+def planned_ends(entries: Mapping[str, Entry]) -> list[End]:
+    """Where files ended that somebody planned, and pieces that were sent in part: whoever planned
+    them may be sending them now, so they must be the same pieces again, though the file grew."""
+    files = [entry.facts for name, entry in entries.items() if name.startswith(FILE_ENTRY)]
+    begun = [Extent.parse(name) for name, entry in entries.items() if not entry.complete]
+    return [
+        *(End(facts["size"], facts["content"]) for facts in files),
+        *(End(extent.end, extent.content) for extent in begun if extent is not None),
+    ]
 
 
 def missing(plans: Sequence[FilePlan]) -> list[tuple[FilePlan, Chunk]]:
@@ -102,7 +120,7 @@ def refuse_changed(plan: FilePlan, before: Entry) -> None:
     path, size, content = plan.path, before.facts["size"], before.facts["content"]
     if any((chunk.extent.end, chunk.extent.content) == (size, content) for chunk in plan.chunks):
         return
-    if _prefix(path, size) == content:  # no chunk ends there: that end was planned, and never sent
+    if _prefix(path, size) == content:  # no chunk ends there: larger ones were sent before
         return
     raise BadInput(
         f"{path} has changed since it was sent: its first {size:,} bytes are not what they were",

@@ -11,13 +11,14 @@ from pydantic import SecretStr
 from headrace.clients import Admin, Connection, Producer
 from headrace.errors import BadInput, TopicExists
 from headrace.observe import Progress, Silent
-from headrace.spark.ingest.chunks import Chunk, Extent
+from headrace.spark.ingest.chunks import Chunk, End, Extent
 from headrace.spark.ingest.files import (
     FilePlan,
     expand,
     has_rows,
     missing,
     plan_file,
+    planned_ends,
     refuse_changed,
     to_read,
 )
@@ -62,9 +63,10 @@ class _Ingest:
         self._prepare_topics()
         ledger = self._open_ledger()
         plans = self._plan(files, ledger.entries)
-        if to_do := missing(plans):
-            avro = self._register()
-            self._remember_files(ledger, plans)
+        to_do = missing(plans)
+        avro = self._register() if to_do else None
+        self._remember_files(ledger, plans)
+        if to_do:
             self._mark_empty(ledger, to_do)
             with_rows = [each for each in to_do if has_rows(*each)]
             self._send_or_forget(with_rows, ledger, plans, avro)
@@ -93,13 +95,14 @@ class _Ingest:
     def _plan(self, files: Sequence[str], entries: dict[str, Entry]) -> list[FilePlan]:
         extents = (Extent.parse(name) for name, entry in entries.items() if entry.complete)
         known = [extent for extent in extents if extent is not None]
+        ends = planned_ends(entries)
         sizes = {file: Path(file).stat().st_size for file in files}
         self._progress.begin("fingerprinting", sum(sizes.values()))
         plans = []
         try:
             # The shortest first: what a longer file begins with is planned then, and sent once.
             for file in sorted(files, key=lambda file: sizes[file]):
-                plan = self._plan_file(file, known, entries.get(FILE_ENTRY + file))
+                plan = self._plan_file(file, known, ends, entries.get(FILE_ENTRY + file))
                 plans.append(plan)
                 known += [chunk.extent for chunk in plan.chunks if not chunk.done]
                 self._progress.advance(sizes[file])
@@ -107,24 +110,32 @@ class _Ingest:
             self._progress.end()
         return plans
 
-    def _plan_file(self, path: str, known: Sequence[Extent], before: Entry | None) -> FilePlan:
+    def _plan_file(
+        self, path: str, known: Sequence[Extent], ends: Sequence[End], before: Entry | None
+    ) -> FilePlan:
         options = self._options
-        plan = plan_file(path, format_of(path, options.format), known, options.schema)
+        plan = plan_file(path, format_of(path, options.format), known, options.schema, ends)
         if before is not None and not options.changed_is_new:
             refuse_changed(plan, before)
         return plan
 
     def _remember_files(self, ledger: Ledger, plans: Sequence[FilePlan]) -> None:
         """What each file looks like now, before any of it is sent."""
+        seen = {
+            FILE_ENTRY + plan.path: {"size": plan.end.end, "content": plan.end.content}
+            for plan in plans
+            if plan.end is not None
+        }
+        known = {name: entry.facts for name, entry in ledger.entries.items()}
+        new = {name: facts for name, facts in seen.items() if known.get(name) != facts}
+        if not new:
+            return
         with Producer(self._connection) as producer:
-            for plan in plans:
-                if plan.end is None:
-                    continue
-                facts = {"size": plan.end.end, "content": plan.end.content}
+            for name, facts in new.items():
                 producer.send(
                     ledger.topic,
                     Entry(0, 0, True, {}, facts).to_bytes(),
-                    entry_key(self._options.job, FILE_ENTRY + plan.path),
+                    entry_key(self._options.job, name),
                     partition=ledger.partition,
                 )
 

@@ -3,6 +3,7 @@
 Columns of CSV are text. Those of JSON lines have the types that JSON has.
 """
 
+import codecs
 import gzip
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -104,6 +105,8 @@ class FilesReader(DataSourceReader):
 
         chunk: ChunkToRead = partition.value
         data, first_line = read_chunk(chunk), chunk.first_line
+        if chunk.start == 0:
+            data = data.removeprefix(codecs.BOM_UTF8)  # spreadsheets write it; no part of a value
         for _ in range(chunk.skip_lines):
             data = data[data.find(b"\n") + 1 or len(data) :]
             first_line += 1

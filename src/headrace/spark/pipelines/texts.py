@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from headrace.spark.ingest.columns import LARGEST_FLOAT
+from headrace.spark.ingest.columns import LARGEST_DOUBLE, LARGEST_FLOAT
 from headrace.spark.pipelines.fields import TIME
 from headrace.spark.pipelines.values import bounded
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _DATE = r"^\d{4}-\d{2}-\d{2}$"
 _MOMENT = r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}"
-_LARGEST_DOUBLE = 1.7976931348623157e308
 
 
 def from_text(type: str, text: "Column") -> "Column":
@@ -40,7 +39,7 @@ def from_text(type: str, text: "Column") -> "Column":
 
 
 def _number(type: str, text: "Column") -> "Column":
-    largest = LARGEST_FLOAT if type == "float" else _LARGEST_DOUBLE
+    largest = LARGEST_FLOAT if type == "float" else LARGEST_DOUBLE
     number = F.when(text.rlike(_NUMBER), text.try_cast("double"))
     return F.when(F.abs(number) <= largest, number.cast(type))
 
