@@ -418,7 +418,7 @@ def test_a_spreadsheets_mark_at_the_beginning_is_no_part_of_a_value(
     assert_exact(kafka_cluster, topic, made)
 
 
-@pytest.mark.parametrize("price", [b"NaN", b"Infinity", b"1e400", b"1d", b"5F"])
+@pytest.mark.parametrize("price", [b"NaN", b"Infinity", b"1e400", b"1d", b"5F", b"0x1p3"])
 def test_what_only_spark_takes_for_a_number_is_a_dead_letter(
     price, send, kafka_cluster, topic, tmp_path
 ):

@@ -1,6 +1,5 @@
 """Avro with a registry: the wire format, schemas that change, ids that are asked for once."""
 
-import contextlib
 import pickle
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from headrace.errors import (
     SchemaNotFound,
 )
 from headrace.serde import Avro, Field, Registry
+from support.decoding import decode_or_refuse
 from support.fake_registry import FakeRegistry
 
 AT = Field("alerts", "value", 2, 9)
@@ -235,8 +235,7 @@ def test_a_record_that_is_no_record_says_why(fake, registry, data, complaint):
 def test_any_bytes_are_a_value_or_a_decoding_error(fake, registry, data):
     if not fake.schemas:
         fake.add(NEW)
-    with contextlib.suppress(DecodeFailed):
-        Avro(OLD, registry).decode(data, AT)
+    decode_or_refuse(Avro(OLD, registry), data, AT)
 
 
 # --- a registry that is away ---

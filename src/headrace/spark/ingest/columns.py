@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 SHOWN_CHARACTERS = 100
 LARGEST_FLOAT = 3.4028234663852886e38
-LARGEST_DOUBLE = 1.7976931348623157e308
+_LARGEST_DOUBLE = 1.7976931348623157e308
+# Spark takes more for a number: 1d, 0x1p3, NaN, Infinity.
+_NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _NOUNS: dict[ColumnType, str] = {
     "long": "whole number",
     "int": "whole number of 32 bits",
@@ -39,20 +41,23 @@ def typed(column: Column, found: "Expression", format: Format) -> "Expression":
     if column.type == "int":
         return filled.try_cast("int")
     if column.type in ("double", "float"):
-        return _number(column, filled, format)
+        return number_in(filled, column.type) if format == "csv" else _bounded(filled, column.type)
     if column.type == "boolean":
         text = F.lower(filled.cast("string"))
         return F.when(text.isin("true", "false"), text == "true")
     return F.when(filled.isin(*column.values), filled) if column.type == "enum" else filled
 
 
-def _number(column: Column, filled: "Expression", format: Format) -> "Expression":
-    """Spark takes 1d, NaN and Infinity for numbers, and what is too large for infinite."""
-    number = filled.try_cast("double")
-    if format == "csv":
-        number = F.when(~F.right(filled, F.lit(1)).isin("d", "D", "f", "F"), number)
-    largest = LARGEST_FLOAT if column.type == "float" else LARGEST_DOUBLE
-    return F.when(F.abs(number) <= largest, number.cast(column.type))
+def number_in(text: "Expression", type: str) -> "Expression":
+    """A double or float that is written in decimal digits; null for any other text."""
+    return _bounded(F.when(text.rlike(_NUMBER), text), type)
+
+
+def _bounded(found: "Expression", type: str) -> "Expression":
+    """As a float, what is too large would be infinite."""
+    number = found.try_cast("double")
+    largest = LARGEST_FLOAT if type == "float" else _LARGEST_DOUBLE
+    return F.when(F.abs(number) <= largest, number.cast(type))
 
 
 def _moment(column: Column, filled: "Expression") -> "Expression":

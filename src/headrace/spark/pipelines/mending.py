@@ -5,7 +5,6 @@ checkpoint is lost), behind it, new, or defined in another way is made anew from
 late rows and dead letters are beyond it is deleted: it comes again.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,16 +25,8 @@ if TYPE_CHECKING:
 
 def standing_of(pipeline: Pipeline, lake: Lake) -> Standing:
     """What the table of rows says, from the last batch that counts."""
-    name = pipeline.rows.name
-    info = _info(pipeline, lake, name)
-    if info is not None:
-        return Standing.from_json(info["so_far"])
-    if lake.has(name):
-        raise BadInput(
-            f"{lake.path(name)} is a table, but no pipeline's",
-            hint=f"give pipeline {pipeline.name!r} a folder of its own with --lake",
-        )
-    return Standing()
+    info = _info(pipeline, lake, pipeline.rows.name)
+    return Standing() if info is None else Standing.from_json(info["so_far"])
 
 
 def mend(pipeline: Pipeline, lake: Lake, open_batch: Ranges | None, progress: Progress) -> Standing:
@@ -45,7 +36,6 @@ def mend(pipeline: Pipeline, lake: Lake, open_batch: Ranges | None, progress: Pr
     if open_batch is not None and standing.follows(open_batch):
         pending = joined(standing.ranges, open_batch)
     infos = {table.name: _info(pipeline, lake, table.name) for table in pipeline.derived}
-    _refuse_foreign(infos, lake)
     sides = {name: lake.last_info(name, pipeline.name) for name in _side_tables(pipeline)}
     wrong = [t for t in pipeline.derived if not _in_step(t, infos[t.name], standing, pending)]
     beyond = [name for name, info in sides.items() if _is_beyond(info, standing, pending)]
@@ -61,16 +51,6 @@ def mend(pipeline: Pipeline, lake: Lake, open_batch: Ranges | None, progress: Pr
         condition = f"{owner}NOT ({_not_beyond(standing)})"
         lake.delete(name, condition, _commit(pipeline, standing))
     return standing
-
-
-def _refuse_foreign(infos: Mapping[str, dict[str, Any] | None], lake: Lake) -> None:
-    """A table that no pipeline wrote is somebody's: it is not made anew."""
-    for name, info in infos.items():
-        if info is None and lake.has(name):
-            raise BadInput(
-                f"{lake.path(name)} is a table, but no pipeline's",
-                hint="move it, or give the pipeline a folder of its own with --lake",
-            )
 
 
 def _side_tables(pipeline: Pipeline) -> list[str]:
@@ -91,10 +71,17 @@ def _commit(pipeline: Pipeline, standing: Standing) -> Commit:
 
 
 def _info(pipeline: Pipeline, lake: Lake, table: str) -> dict[str, Any] | None:
+    """What a table's last commit says, if there is the table. Somebody else's is refused: it must
+    not be made anew."""
     info = lake.last_info(table)
-    if info is not None and info["pipeline"] != pipeline.name:
+    if info is None:
+        whose = "is a table, but no pipeline's" if lake.has(table) else None
+    else:
+        owner = info["pipeline"]
+        whose = f"belongs to pipeline {owner!r}" if owner != pipeline.name else None
+    if whose is not None:
         raise BadInput(
-            f"{lake.path(table)} belongs to pipeline {info['pipeline']!r}",
+            f"{lake.path(table)} {whose}",
             hint=f"give pipeline {pipeline.name!r} a folder of its own with --lake",
         )
     return info

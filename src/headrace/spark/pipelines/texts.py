@@ -4,15 +4,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
-from headrace.spark.ingest.columns import LARGEST_DOUBLE, LARGEST_FLOAT
+from headrace.spark.ingest.columns import number_in
 from headrace.spark.pipelines.fields import TIME
 from headrace.spark.pipelines.values import bounded
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-# Spark takes more: 1d, NaN and Infinity as numbers, 2019 as a date, 12:30 as a time of today.
-_NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+# Spark takes more: 2019 as a date, 12:30 as a time of today.
 _DATE = r"^\d{4}-\d{2}-\d{2}$"
 _MOMENT = r"^\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}"
 
@@ -22,7 +21,7 @@ def from_text(type: str, text: "Column") -> "Column":
     if type == "string":
         return text
     if type in ("double", "float"):
-        return _number(type, text)
+        return number_in(text, type)
     if type == "boolean":
         lower = F.lower(text)
         return F.when(lower.isin("true", "false"), lower == "true")
@@ -36,12 +35,6 @@ def from_text(type: str, text: "Column") -> "Column":
         counted = bounded(TIME, text.try_cast("bigint"))
         return F.coalesce(counted, bounded("timestamp", _moment(text)))
     return text.try_cast(type)
-
-
-def _number(type: str, text: "Column") -> "Column":
-    largest = LARGEST_FLOAT if type == "float" else LARGEST_DOUBLE
-    number = F.when(text.rlike(_NUMBER), text.try_cast("double"))
-    return F.when(F.abs(number) <= largest, number.cast(type))
 
 
 def _moment(text: "Column") -> "Column":
