@@ -1,6 +1,7 @@
 """A record that cannot be handled, on a real cluster: what becomes of it and of the others."""
 
 import asyncio
+import functools
 
 import pytest
 
@@ -59,6 +60,53 @@ def test_a_failing_handler_stops_the_consumer_and_its_record_comes_again(
     with app.running() as running:
         eventually(lambda: running.status()[0].lag == 0, "the group is at the end")
     assert sorted(handled) == list(range(100))
+
+
+def behind_a_plain_wrapper(handler):
+    @functools.wraps(handler)
+    def call(value):
+        return handler(value)
+
+    return call
+
+
+@pytest.mark.parametrize("kind", ["async", "generator"])
+def test_a_handler_that_only_seems_to_be_plain_is_found_out_before_a_commit(
+    app, bootstrap, kafka_topic, make_group, admin, kind
+):
+    """Even with "skip": calling it has done nothing, whatever the record."""
+    group, handled = make_group(), []
+    send_numbers(bootstrap, kafka_topic, 5, keys=1)
+
+    async def later(value):
+        handled.append(value)
+
+    def one_by_one(value):
+        yield handled.append(value)
+
+    plain = behind_a_plain_wrapper({"async": later, "generator": one_by_one}[kind])
+    app.consumer(kafka_topic, group=group, on_error="skip")(plain)
+    with pytest.raises(HandlerFailed, match="so nothing was handled yet"):
+        app.run()
+    assert handled == []
+    assert set(admin.committed(group).values()) <= {0}
+
+
+@pytest.mark.parametrize("status", [401, 500])
+def test_a_registry_that_refuses_us_is_no_reason_to_skip(
+    app, bootstrap, kafka_topic, make_group, registry, status
+):
+    group, handled = make_group(), []
+    serde = send_alerts(bootstrap, kafka_topic, registry)
+    registry.fault = (status, {"error_code": status, "message": "not now"})
+
+    @app.consumer(kafka_topic, group=group, value=serde, on_error="skip")
+    def handle(value) -> None:
+        handled.append(value)
+
+    with pytest.raises(HandlerFailed, match=str(status)):
+        app.run()
+    assert handled == []
 
 
 def test_bad_bytes_are_skipped_reported_and_harm_nobody(

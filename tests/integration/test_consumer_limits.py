@@ -3,7 +3,10 @@
 import threading
 import time
 
+import pytest
+
 import headrace as hr
+from headrace.model import TopicPartition
 from headrace.observe.events import Stalled
 from support.consuming import of_kind
 from support.handled import send_numbers
@@ -69,6 +72,29 @@ def test_a_stalled_partition_is_reported_with_what_it_waits_for(
     assert stalled.offset == 0
     assert "handle" in stalled.waits_for
     assert f"{kafka_topic}[0]@0" in stalled.waits_for
+
+
+@pytest.mark.parametrize("offsets", ["gap-safe", "per-batch", "per-record"])
+def test_markers_of_transactions_behind_the_last_record_are_no_stall_and_no_lag(
+    app, bootstrap, kafka_topic, make_group, events, admin, offsets
+):
+    group, handled = make_group(), []
+    writing = hr.Producer(bootstrap, profile="exactly-once", transactional_id=kafka_topic)
+    with writing as producer:
+        for _ in range(2):
+            with producer.transaction():
+                producer.send(kafka_topic, b"x")
+
+    @app.consumer(kafka_topic, group=group, stall_after=3, offsets=offsets)
+    def handle(value: bytes) -> None:
+        handled.append(value)
+
+    with app.running() as running:
+        eventually(lambda: len(handled) == 2, "both are handled")
+        eventually(lambda: running.status()[0].lag == 0, "there is no lag")
+        place = TopicPartition(kafka_topic, 0)
+        eventually(lambda: admin.committed(group).get(place) == 4, "the markers are passed")
+    assert of_kind(events, Stalled) == []
 
 
 def test_a_rate_limit_is_kept(app, bootstrap, make_topic, make_group):

@@ -19,6 +19,24 @@ def test_an_app_told_to_stop_before_it_runs_ends_at_once(app, kafka_topic, make_
         assert running.alive
 
 
+def test_an_app_that_was_stopped_runs_again(app, bootstrap, kafka_topic, make_group):
+    handled = []
+
+    @app.consumer(kafka_topic, group=make_group(), start="earliest")
+    def handle(value: bytes) -> None:
+        handled.append(value)
+        if len(handled) == 3:
+            app.stop()
+
+    with app.running() as running:
+        running.wait_until_joined()
+        app.stop()
+    app.stop()  # nothing runs any more
+    send_numbers(bootstrap, kafka_topic, 3, keys=1)
+    app.run()
+    assert len(handled) == 3
+
+
 def test_stopping_drains_what_runs_and_leaves_the_group_at_once(
     app, bootstrap, kafka_topic, make_group, admin
 ):

@@ -1,5 +1,6 @@
 """`headrace run`: an app in one process or several, stopped in order, and what goes wrong."""
 
+import json
 import secrets
 import signal
 import subprocess
@@ -8,7 +9,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pydantic import SecretStr
 
+from headrace.clients import Connection
+from headrace.services.instances import heard, told
 from support.handled import send_numbers
 from support.waiting import eventually
 
@@ -45,8 +49,11 @@ class Shop:
         self._started: list[subprocess.Popen[str]] = []
 
     def run(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
+        return self.command("run", *arguments, **environment)
+
+    def command(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
-            [str(Path(sys.executable).parent / "headrace"), "run", *arguments],
+            [str(Path(sys.executable).parent / "headrace"), *arguments],
             cwd=self.folder,
             env=self._environment | environment,
             stdout=subprocess.PIPE,
@@ -95,6 +102,30 @@ def test_instances_share_the_work_and_stop_in_order(shop, kafka_cluster, admin):
     assert again.returncode == 0, err
     assert f"{2000 - len(before):,}" in out  # the table at the end
     assert shop.handled() == list(range(2000))
+
+
+def test_instances_read_the_cluster_of_the_profile(shop, kafka_cluster):
+    """With its settings; what the environment says is another cluster."""
+    send_numbers(kafka_cluster.bootstrap, shop.topic, 10, keys=10)
+    (shop.folder / "headrace.toml").write_text(
+        f'[profiles.prod]\nbootstrap = "{kafka_cluster.bootstrap}"\n'
+    )
+    command = ("--profile", "prod", "run", "shop:app")
+    process = shop.command(*command, HEADRACE_BOOTSTRAP="127.0.0.1:1")
+    eventually(lambda: len(shop.handled()) == 10, "all are handled", 60)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+
+
+def test_a_connection_reaches_an_instance_whole():
+    settings = {
+        "sasl.username": "shop",
+        "sasl.password": SecretStr("hunter2"),
+        "fetch.min.bytes": 5,
+    }
+    connection = Connection("kafka:9092", "http://registry", settings, "profile 'prod'")
+    assert heard(json.loads(json.dumps(told(connection)))) == connection
 
 
 def test_a_failing_handler_ends_all_instances_with_its_error(shop, kafka_cluster):

@@ -103,6 +103,14 @@ def one_by_name_only(value, *, more):
     pass
 
 
+def a_generator(value):
+    yield value
+
+
+async def an_async_generator(value):
+    yield value
+
+
 @pytest.mark.parametrize(
     ("handler", "named"),
     [
@@ -110,6 +118,8 @@ def one_by_name_only(value, *, more):
         (three_parameters, "takes 3 arguments"),
         (one_by_name_only, "more"),
         ("text", "no function"),
+        (a_generator, "is a generator"),
+        (an_async_generator, "is a generator"),
     ],
 )
 def test_a_handler_that_cannot_be_called_with_a_value_is_refused(handler, named):
@@ -145,7 +155,7 @@ def test_a_start_that_is_no_position_is_refused(start):
         ("enable.auto.commit", "offsets="),
         ("enable.auto.offset.store", "offsets="),
         ("auto.commit.interval.ms", "offsets="),
-        ("enable.partition.eof", "does not use it"),
+        ("enable.partition.eof", "the engine needs it"),
     ],
 )
 def test_a_setting_that_the_engine_answers_for_is_refused_with_where_it_is_said(setting, instead):

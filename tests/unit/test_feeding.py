@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.model import TopicPartition
-from headrace.parallel.commit import GapSafe, PerBatch
+from headrace.parallel.commit import GapSafe, PerBatch, PerRecord
 from headrace.parallel.engine.desk import Desk, Limits
 from headrace.parallel.engine.feeding import make_feeder
 
@@ -11,8 +11,9 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Message:
-    def __init__(self, partition, offset, size=1):
+    def __init__(self, partition, offset, size=1, *, is_end=False):
         self.place, self.number, self.size = partition, offset, size
+        self.is_end = is_end
 
     def topic(self):
         return self.place.topic
@@ -36,6 +37,10 @@ class Client:
             self.meanwhile()
         return self.polls.pop(0)[:most] if self.polls else []
 
+    def without_ends(self, messages):
+        ends = {message.place: message.number for message in messages if message.is_end}
+        return [message for message in messages if not message.is_end], ends
+
     def runs(self, messages):
         for message in messages:
             yield message.place, [message.number], [None], [message]
@@ -58,6 +63,9 @@ class Crew:
 class Committer:
     def batch_finished(self):
         return True
+
+    def records_finished(self):
+        return False
 
 
 @pytest.fixture
@@ -106,6 +114,67 @@ def test_what_is_taken_away_during_a_poll_does_not_come_back(client):
     finish_all(desk)
     assert desk.works[A].position == 2
     assert desk.works[B].position == 0
+
+
+@pytest.mark.parametrize("strategy", [PerBatch(1), PerRecord(), GapSafe()])
+def test_what_a_poll_brings_of_a_partition_that_it_takes_away_and_gives_back_is_read_again(
+    client, strategy
+):
+    """It may be of the time before, and then the records between would be lost."""
+    desk, feeder = make(client, strategy)
+
+    def rebalance():
+        desk.revoke([B])
+        feeder.forget([B])
+        desk.assign(B, 3, (), now=0.0)
+
+    client.meanwhile = rebalance
+    client.polls = [[Message(B, 7), Message(A, 0), Message(B, 8, is_end=True)]]
+    feeder.turn(0.0)
+    client.meanwhile = None
+    feeder.turn(0.0)
+    assert (desk.works[A].position, desk.works[B].position) == (1, 3)
+    assert feeder.left_out == {B}
+    assert feeder.ends() == {}
+
+
+def test_what_a_poll_brings_of_a_partition_that_it_takes_away_is_gone(client):
+    """Given back by a later poll, the partition begins where its next owner would."""
+    desk, feeder = make(client, PerBatch(1))
+
+    def taken_away():
+        desk.revoke([B])
+        feeder.forget([B])
+
+    client.meanwhile = taken_away
+    client.polls = [[Message(B, 7)]]
+    feeder.turn(0.0)
+    client.meanwhile = None
+    desk.assign(B, 3, (), now=0.0)
+    feeder.turn(0.0)
+    assert desk.works[B].position == 3
+    assert feeder.left_out == set()
+
+
+@pytest.mark.parametrize("strategy", [PerBatch(2), GapSafe()])
+def test_the_end_of_a_partition_counts_when_all_before_it_was_handed_in(client, strategy):
+    desk, feeder = make(client, strategy)
+    client.polls = [[Message(A, 0), Message(A, 1), Message(A, 3, is_end=True)]]
+    feeder.turn(0.0)
+    while desk.works[A].position < 2:
+        assert feeder.ends() == {}
+        finish_all(desk)
+        feeder.turn(0.0)
+    assert feeder.ends() == {A: 3}
+    assert feeder.ends() == {}
+
+
+def test_the_end_of_a_partition_that_was_sought_elsewhere_is_forgotten(client):
+    _desk, feeder = make(client, GapSafe())
+    client.polls = [[Message(A, 3, is_end=True), Message(B, 4, is_end=True)]]
+    feeder.turn(0.0)
+    feeder.forget([A])
+    assert feeder.ends() == {B: 4}
 
 
 def test_troubles_are_told_after_the_records_that_came_before_them(client):

@@ -44,6 +44,32 @@ def startable(tracker, offsets):
 # --- what is committed ---
 
 
+@given(st.lists(GAPS, max_size=20), st.integers(0, 60), st.data())
+def test_the_end_of_a_partition_passes_gaps_and_nothing_else(gaps, beyond, data):
+    """Markers of transactions behind the last record: the commit is there when all is finished."""
+    tracker = Tracker(0)
+    offsets = spread(-1, gaps)
+    tracker.new(offsets)
+    finished = data.draw(st.sets(st.sampled_from(offsets))) if offsets else set()
+    tracker.finish(finished)
+    before = tracker.committable()
+    end = tracker.end + beyond
+    tracker.pass_over(end)
+    tracker.pass_over(end // 2)  # of an earlier fetch
+    left = [offset for offset in offsets if offset not in finished]
+    assert tracker.committable() == (before if left else Commit(end, ()))
+    tracker.new([end])
+    tracker.finish(left)
+    assert tracker.committable() == Commit(end, ())
+
+
+def test_the_end_of_a_partition_may_be_within_or_behind_what_was_finished_before():
+    for end, offset in ((102, 102), (104, 110), (112, 112)):
+        tracker = Tracker(100, (range(103, 110),))
+        tracker.pass_over(end)
+        assert tracker.committable().offset == offset
+
+
 def test_nothing_polled_commits_the_position():
     assert Tracker(42).committable() == Commit(42, ())
 

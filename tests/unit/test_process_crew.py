@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from pathlib import Path
 
 import psutil
@@ -68,6 +69,7 @@ class ProcessRig:
             self.desk = BundleDesk(order, concurrency, PLENTY, None, batch, lambda: 0.0)
         self.desk.assign(A, 0, (), now=0.0)
         self.failures, self.deaths = {}, []
+        self.failing = lambda: None
         handler = crew_handlers.handle if batch is None else crew_handlers.handle_many
         signature = read_signature(handler, batch=batch is not None)
         job = Job(handler, signature, Bytes(), batch is not None)
@@ -77,6 +79,7 @@ class ProcessRig:
         )
 
     def failed(self, unit, error):
+        self.failing()
         assert unit[1] not in self.failures
         self.failures[unit[1]] = error
         return True
@@ -158,6 +161,23 @@ def test_an_exception_comes_back_from_a_process_as_it_was_or_described(make_proc
     assert "Odd: 2 and more" in str(rig.failures[2])
     assert isinstance(rig.failures[3], SystemExit)
     assert rig.deaths == []
+
+
+@pytest.mark.parametrize("what", ["raise", "die"])
+def test_nobody_waits_for_what_is_done_about_a_failure(make_process_rig, what):
+    """The pump wakes the crew, and must not miss its group's deadline for a slow `on_error`."""
+    rig = make_process_rig()
+    begun, over = threading.Event(), threading.Event()
+    rig.failing = lambda: (begun.set(), over.wait(30))
+    rig.feed([what])
+    assert begun.wait(30)
+    wake = threading.Thread(target=rig.crew.wake, daemon=True)
+    wake.start()
+    wake.join(5)
+    assert not wake.is_alive()
+    over.set()
+    rig.wait_until_done()
+    assert list(rig.failures) == [0]
 
 
 def test_a_record_that_kills_its_process_fails_and_all_others_are_handled(make_process_rig):

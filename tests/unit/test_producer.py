@@ -5,7 +5,7 @@ import pytest
 import headrace as hr
 from headrace.clients import Interceptor, Outgoing
 from headrace.clients.many import Chunk, Many, pairs_of
-from headrace.errors import BadInput, DeliveryFailed
+from headrace.errors import BadInput, DeliveryFailed, KafkaFailure
 
 NOBODY = "127.0.0.1:1"
 
@@ -95,6 +95,14 @@ def test_parts_of_the_wrong_type_are_bad_input(hopeless, value, more):
     with pytest.raises(BadInput, match="wrong type") as caught:
         hopeless().send("t", value, **more)
     assert "hr.Json()" in caught.value.hint
+
+
+def test_a_topic_that_cannot_be_leaves_nothing_counted(hopeless):
+    producer = hopeless()
+    with pytest.raises(KafkaFailure, match="Invalid topic"):
+        producer.send_many("t" * 600, [b"v"] * 3)
+    assert producer.sent == 0
+    producer.close()
 
 
 def test_records_of_different_kinds_may_be_mixed(hopeless):

@@ -46,10 +46,20 @@ class Connection:
         return settings
 
 
+_by_default: list[Connection] = []
+
+
+def use_by_default(connection: Connection) -> None:
+    """What is meant in this process whenever no profile is named."""
+    _by_default[:] = [connection]
+
+
 def resolve(profile: str | None = None, environment: Mapping[str, str] = os.environ) -> Connection:
     """The connection that is meant; see the module's docstring for the order."""
     if profile is not None:
         return _named(profile, environment)
+    if _by_default:
+        return _by_default[0]
     if bootstrap := environment.get("HEADRACE_BOOTSTRAP"):
         return Connection(
             bootstrap, environment.get("HEADRACE_REGISTRY"), source="HEADRACE_BOOTSTRAP"

@@ -85,6 +85,7 @@ class ConsumerClient:
                 connection.client_settings()
                 | settings
                 | {"on_commit": self._committed, "error_cb": self._troubled}
+                | {"enable.partition.eof": True}  # see `without_ends`
             )
         except (KafkaException, ValueError, TypeError) as error:
             raise translate(error, "making a consumer") from error
@@ -148,6 +149,21 @@ class ConsumerClient:
                 messages = [first, *self._client.consume(most, 0)]
         return messages
 
+    @staticmethod
+    def without_ends(messages: list[Message]) -> tuple[list[Message], dict[TopicPartition, int]]:
+        """Take out what says that a partition has no more, and from which offset on.
+
+        That is beyond the last record if markers of transactions stand behind it.
+        """
+        if not any(map(Message.error, messages)):
+            return messages, {}
+        ends = {
+            TopicPartition(m.topic() or "", m.partition() or 0): m.offset() or 0
+            for m in messages
+            if _is_end(m)
+        }
+        return [message for message in messages if not _is_end(message)], ends
+
     def runs(self, messages: Sequence[Message]) -> Iterator[PolledRun]:
         """Messages by partition, without those that are no record (`tell_troubles`)."""
         if any(map(Message.error, messages)):
@@ -164,10 +180,10 @@ class ConsumerClient:
 
     def tell_troubles(self, messages: Iterable[Message]) -> None:
         """Give to `on_trouble` what came instead of records; after those that came before it."""
-        for message in messages:
+        for message in filter(Message.error, messages):
             error = message.error()
-            if error is not None:
-                self._on_trouble(self._trouble(error, message))
+            assert error is not None
+            self._on_trouble(self._trouble(error, message))
 
     def _trouble(self, error: KafkaError, message: Message | None = None) -> Trouble:
         said = translate(error, f"reading as group {self._group}")
@@ -203,8 +219,11 @@ class ConsumerClient:
         with contextlib.suppress(KafkaException):  # a broker that is away wakes up by itself
             self._client.offsets_for_times(latest, timeout=NUDGE_SECONDS)
 
-    def restart(self, begins: dict[TopicPartition, int], others: dict[TopicPartition, int]) -> None:
-        """Go on from these offsets; forgets what was fetched ahead.
+    def restart(
+        self, begins: dict[TopicPartition, int], others: dict[TopicPartition, int]
+    ) -> list[TopicPartition]:
+        """Go on from these offsets; forgets what was fetched ahead. Returns the partitions of which
+        it did so.
 
         librdkafka's own seek refuses a partition whose offset is gone, or that is only just being
         assigned. `others` are the positions of the other partitions: an eager client can only
@@ -214,8 +233,9 @@ class ConsumerClient:
             if self._incremental:
                 self._client.incremental_unassign([ClientPartition(*p) for p in begins])
                 self._client.incremental_assign(_client_partitions(begins))
-            else:
-                self._client.assign(_client_partitions(others | begins))
+                return list(begins)
+            self._client.assign(_client_partitions(others | begins))
+            return list(others | begins)
         except KafkaException as error:
             raise translate(error, f"moving group {self._group}") from error
 
@@ -299,6 +319,11 @@ _FATAL = frozenset(
         KafkaError._AUTHENTICATION,
     }
 )
+
+
+def _is_end(message: Message) -> bool:
+    error = message.error()
+    return error is not None and error.code() == KafkaError._PARTITION_EOF
 
 
 def _model_partitions(partitions: Iterable[ClientPartition]) -> list[TopicPartition]:

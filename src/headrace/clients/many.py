@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from headrace.clients.deliveries import (
     WAIT_SECONDS,
@@ -19,6 +19,7 @@ from headrace.clients.deliveries import (
     as_bytes,
     record_of,
 )
+from headrace.clients.failures import translate
 from headrace.errors import BufferFull, DeliveryFailed, KafkaFailure
 from headrace.model import Deadline
 
@@ -197,6 +198,9 @@ class ManySender:
         except TypeError:  # it looks at all records before it takes the first
             self._give_room_back(len(pairs), size)
             return False
+        except KafkaException as error:  # of the topic, and so of all of them
+            self._give_room_back(len(pairs), size)
+            raise translate(error, f"writing to {topic}") from error
         many.sent += len(batch)
         if taken < len(batch):
             self._settle_refused(topic, batch, chunk)

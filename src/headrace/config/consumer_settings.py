@@ -70,7 +70,7 @@ _ELSEWHERE = {
     "enable.auto.commit": "offsets=...",
     "enable.auto.offset.store": "offsets=...",
     "auto.commit.interval.ms": "offsets=...",
-    "enable.partition.eof": "nothing: the engine does not use it",
+    "enable.partition.eof": "nothing: the engine needs it",
 }
 # With the server's protocol these are the broker's business.
 _SERVER_DECIDES = ("session.timeout.ms", "heartbeat.interval.ms")

@@ -155,8 +155,10 @@ class App:
         The first signal drains and commits, the second one only commits. `instance` counts the
         running copies of a program, for `assignment=`.
         """
+        if self._running is not None and not self._running.alive:
+            self._running = None  # so that `stop` means the one to come
         with stopping_on_signals(self.stop):
-            running = self.start(instance=instance, instances=instances)
+            running = self._start(instance=(instance, instances))
             if self._asked_to_stop:  # while it was starting
                 running.ensure_stopping()
             try:
@@ -176,6 +178,12 @@ class App:
         instances: int = 1,
     ) -> RunningApp:
         """Start in the background; the caller stops it. Async handlers run on `loop`, if given."""
+        self._asked_to_stop = False
+        return self._start(loop, (instance, instances))
+
+    def _start(
+        self, loop: asyncio.AbstractEventLoop | None = None, instance: tuple[int, int] = (0, 1)
+    ) -> RunningApp:
         if not self.consumers:
             raise BadInput("the app has no consumers", hint="declare one with @app.consumer(...)")
         if self._running is not None and self._running.alive:
@@ -185,7 +193,7 @@ class App:
             self._connection or resolve(),
             loop=loop,
             on_event=self._tell,
-            instance=(instance, instances),
+            instance=instance,
         )
         self._running.start()
         return self._running
@@ -238,7 +246,7 @@ class App:
 
         Asked before `run`, that ends as soon as it has begun.
         """
-        if self._running is None or self._running.alive:
+        if self._running is None:
             self._asked_to_stop = True
-        if self._running is not None:
+        if self._running is not None:  # it may have begun just now
             self._running.stop()

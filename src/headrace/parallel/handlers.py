@@ -5,6 +5,7 @@ def handle(value, record: Record)      def handle(values: list)              wit
                                        def handle(values, records)           with batch=...
 """
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,11 +54,39 @@ def read_signature(handler: Handler, *, batch: bool) -> Signature:
             handler=name,
         )
     call = getattr(handler, "__call__", None)  # noqa: B004 (an object with an async __call__)
+    if any(map(_is_generator, (handler, call))):
+        raise ConfigError(
+            f"the handler {name} is a generator: calling it would do nothing",
+            hint="leave `yield` out of it",
+            handler=name,
+        )
     return Signature(
         name=name,
         is_async=inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call),
         wants_record=len(parameters) == 2,
         value_type=_value_type(handler, parameters[0].name, batch),
+    )
+
+
+def _is_generator(function: object) -> bool:
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+def refuse_undone(returned: object) -> None:
+    """What a plain handler returned must not be work that is still to be done.
+
+    A decorator may hide from `read_signature` that a handler is async, or a generator. Other things
+    can be awaited too, and have begun: a `Delivery`, say.
+    """
+    undone = (inspect.iscoroutine, asyncio.isfuture, inspect.isgenerator, inspect.isasyncgen)
+    if not any(is_such(returned) for is_such in undone):
+        return
+    if inspect.iscoroutine(returned):
+        returned.close()  # else Python warns that nobody has awaited it
+    raise ConfigError(
+        f"the handler returned a {type(returned).__name__}, so nothing was handled yet",
+        hint="is it async behind a decorator that is not? Make the decorator's function async, or "
+        "mark it with inspect.markcoroutinefunction",
     )
 
 

@@ -7,10 +7,11 @@ import sys
 import threading
 from typing import Any
 
+from headrace.clients.connection import use_by_default
 from headrace.errors import HeadraceError
 from headrace.observe.events import Event
 from headrace.parallel import App
-from headrace.services.instances import TOLD_EVERY, load_app
+from headrace.services.instances import TOLD_EVERY, heard, load_app
 
 
 class Teller:
@@ -34,6 +35,9 @@ class Teller:
 
 def main(reference: str, number: str, instances: str, descriptor: str) -> int:
     teller = Teller(int(descriptor))
+    connection = json.loads(sys.stdin.readline() or "null")
+    if connection is not None:
+        use_by_default(heard(connection))  # also by clients that the app's module makes
     try:
         app = load_app(reference)
     except HeadraceError as error:

@@ -1,9 +1,11 @@
 """An app of the user's in several processes, watched and stopped together.
 
-Each process tells of itself in JSON lines on a pipe, a few times a second, and hears `stop` on its
-standard input. When that ends, because the parent was killed, it stops too.
+Each process tells of itself in JSON lines on a pipe, a few times a second. On its standard input it
+hears which cluster is meant, where nobody else sees passwords, and then `stop`. When that ends,
+because the parent was killed, it stops too.
 """
 
+import contextlib
 import json
 import os
 import subprocess
@@ -11,6 +13,8 @@ import sys
 import threading
 from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import SecretStr
 
 from headrace.clients import Connection
 from headrace.errors import HeadraceError, OperationFailed
@@ -33,6 +37,29 @@ def load_app(reference: str) -> App:
     )
 
 
+def told(connection: Connection) -> dict[str, Any]:
+    """A connection as JSON, secrets included."""
+    settings = {
+        name: [value.get_secret_value(), True] if isinstance(value, SecretStr) else [value, False]
+        for name, value in connection.settings.items()
+    }
+    return {
+        "bootstrap": connection.bootstrap,
+        "registry": connection.registry,
+        "settings": settings,
+        "source": connection.source,
+    }
+
+
+def heard(document: dict[str, Any]) -> Connection:
+    """The connection that `told` wrote down."""
+    settings = {
+        name: SecretStr(value) if secret else value
+        for name, (value, secret) in document["settings"].items()
+    }
+    return Connection(**document | {"settings": settings})
+
+
 @dataclass
 class Told:
     """What an instance has said of itself so far."""
@@ -52,9 +79,6 @@ class Instance:
         self._told = Told()
         self._lock = threading.Lock()
         reading, writing = os.pipe()
-        environment = dict(os.environ)
-        if connection is not None:
-            environment["HEADRACE_BOOTSTRAP"] = connection.bootstrap
         self._process = subprocess.Popen(
             [
                 sys.executable,
@@ -67,6 +91,7 @@ class Instance:
             start_new_session=True,  # Ctrl-C is the parent's to pass on
         )
         os.close(writing)
+        self._say(json.dumps(connection and told(connection)))
         self._reader = threading.Thread(target=self._read, args=(reading,), daemon=True)
         self._reader.start()
 
@@ -95,12 +120,14 @@ class Instance:
 
     def stop(self) -> None:
         """Ask it to stop; again: without waiting for handlers."""
-        if self._process.stdin is not None and self.alive:
-            try:
-                self._process.stdin.write("stop\n")
-                self._process.stdin.flush()
-            except BrokenPipeError:
-                return
+        if self.alive:
+            self._say("stop")
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended
+            self._process.stdin.write(f"{line}\n")
+            self._process.stdin.flush()
 
     def kill(self) -> None:
         self._process.kill()

@@ -51,8 +51,8 @@ class Committer:
             return
         self._next = now + SECONDS_BETWEEN_PINS
         with self._desk.lock:
-            unpinned = any(work.sent is None for work in self._desk.works.values())
-        if unpinned:
+            behind = any(_is_behind(work) for work in self._desk.works.values())
+        if behind:
             self.pin()
 
     def pin(self) -> None:
@@ -176,6 +176,12 @@ class Committer:
             OffsetCommit(work.partition, offset, metadata if remembers else "")
             for work, offset, metadata in found
         ]
+
+
+def _is_behind(work: Work) -> bool:
+    """Whether its beginning is not committed, or its end beyond the last record: nothing that
+    finishes would bring that about."""
+    return work.sent is None or (not work.unfinished and work.sent[0] < work.position)
 
 
 # The group has moved on to another generation, and this member is about to hear of it.

@@ -8,7 +8,13 @@ from collections.abc import Callable, Sequence
 from headrace.clients import Admin
 from headrace.clients.connection import Connection
 from headrace.clients.reader import to_record
-from headrace.errors import HandlerFailed, HeadraceError
+from headrace.errors import (
+    ConfigError,
+    HandlerFailed,
+    HeadraceError,
+    RegistryError,
+    SchemaNotFound,
+)
 from headrace.model import Position, TopicPartition
 from headrace.observe.events import Event, OnEvent, RecordFailed, WorkerDied, tell
 from headrace.parallel.engine.bundles import BundleDesk
@@ -169,8 +175,8 @@ class RunningConsumer:
 
     def _decide(self, unit: Unit, error: BaseException) -> str:
         choose = self.options.on_error
-        if isinstance(error, HeadraceError) and error.retryable:
-            return "stop"  # a registry that is away, say: that is not the record's fault
+        if _is_no_records_fault(error):
+            return "stop"
         if isinstance(choose, str):
             return choose
         try:
@@ -188,6 +194,15 @@ def _make_desk(options: ConsumerOptions) -> Desk:
         return Desk(options.order, options.concurrency, limits, rate)
     return BundleDesk(
         options.order, options.concurrency, limits, rate, options.batch, time.monotonic
+    )
+
+
+def _is_no_records_fault(error: BaseException) -> bool:
+    """A registry that is away or refuses us, a handler that cannot be run: all would be skipped."""
+    if isinstance(error, SchemaNotFound):
+        return False
+    return isinstance(error, ConfigError | RegistryError) or (
+        isinstance(error, HeadraceError) and error.retryable
     )
 
 

@@ -178,6 +178,11 @@ class Desk:
             )
         self._admit(work, runnable)
 
+    def reach(self, partition: TopicPartition, end: int) -> None:
+        """There is no record before this offset that was not handed in."""
+        if work := self.works.get(partition):
+            work.assignment.tracker.pass_over(end)
+
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
         """Start nothing more of these."""
         for partition in partitions:

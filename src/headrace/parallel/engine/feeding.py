@@ -31,13 +31,24 @@ class Feeder(ABC):
         self._committer = committer
         self._room = room
         self.polls = self.polled = 0  # how often records came, and how many
+        self._forgotten: set[TopicPartition] = set()  # during a poll
+        self._ends: dict[TopicPartition, int] = {}
+        self.left_out: set[TopicPartition] = set()  # ours, and to be read again from their position
 
     @abstractmethod
     def turn(self, wait: float) -> None:
         """Poll, for up to so many seconds, and hand in."""
 
-    def forget(self, partitions: Collection[TopicPartition]) -> None:  # noqa: B027
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
         """These were taken away, or sought elsewhere: what is of them is not wanted any more."""
+        self._forgotten.update(partitions)
+        for partition in partitions:
+            self._ends.pop(partition, None)
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where partitions ended when all of them was handed in, since the last call."""
+        ends, self._ends = self._ends, {}
+        return ends
 
     def look_again(self) -> None:  # noqa: B027
         """Partitions were added, and are not paused."""
@@ -52,7 +63,20 @@ class Feeder(ABC):
         with self._desk.lock:
             free = self._room.records - self._desk.unfinished
         most = min(free, POLL_RECORDS, self._room.records // 10)
-        return self._client.poll(max(POLL_AT_LEAST, most), seconds)
+        return self._consume(max(POLL_AT_LEAST, most), seconds)
+
+    def _consume(self, most: int, seconds: float) -> list[Any]:
+        """A poll may take partitions away, and give them back: of what it brought of those, nobody
+        knows to which time it belongs."""
+        self._forgotten.clear()
+        messages, ends = self._client.without_ends(self._client.poll(most, seconds))
+        if self._forgotten:
+            strange = {_place(message) for message in messages} & self._forgotten
+            messages = [message for message in messages if _place(message) not in strange]
+            self.left_out |= strange & self._desk.works.keys()
+            ends = {place: end for place, end in ends.items() if place not in self._forgotten}
+        self._ends |= ends
+        return messages
 
     def _hand_in(self, messages: list[Any]) -> None:
         if not messages:
@@ -110,8 +134,12 @@ class BatchFeeder(Feeder):
         self._paused = False
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
+        super().forget(partitions)
         gone = set(partitions)
-        self._waiting = [m for m in self._waiting if (m.topic(), m.partition()) not in gone]
+        self._waiting = [message for message in self._waiting if _place(message) not in gone]
+
+    def ends(self) -> dict[TopicPartition, int]:
+        return {} if self._waiting else super().ends()
 
     def turn(self, wait: float) -> None:
         desk = self._desk
@@ -137,7 +165,7 @@ class BatchFeeder(Feeder):
         if free > 0 or unanswered or now >= self._polled_at + SECONDS_BETWEEN_POLLS:
             self._polled_at = now
             # Not `+=`: a poll may take partitions away, and `forget` then replaces the list.
-            polled = self._client.poll(max(free, 1), 0.0 if self._waiting else wait)
+            polled = self._consume(max(free, 1), 0.0 if self._waiting else wait)
             self._waiting.extend(polled)
 
     def _turn_the_tap(self) -> None:
@@ -147,6 +175,10 @@ class BatchFeeder(Feeder):
         else:
             works = self._desk.works.items()
             self._client.resume([partition for partition, work in works if not work.paused])
+
+
+def _place(message: Any) -> TopicPartition:
+    return TopicPartition(message.topic(), message.partition())
 
 
 def make_feeder(strategy: OffsetStrategy, *parts: Any) -> Feeder:

@@ -25,7 +25,7 @@ from headrace.errors import HeadraceError, OperationFailed
 from headrace.model import Record
 from headrace.parallel.engine.crew import Crew, Failed, Pace, Running
 from headrace.parallel.engine.desk import Desk, Unit
-from headrace.parallel.handlers import Decoder, Handler, Signature
+from headrace.parallel.handlers import Decoder, Handler, Signature, refuse_undone
 from headrace.serde import Serde
 
 CHUNK_SECONDS = 0.02  # sending a chunk there and back costs a quarter of a millisecond
@@ -143,18 +143,19 @@ class ProcessCrew(Crew):
     def _came_back(
         self, number: int, pool: ProcessPoolExecutor, future: "Future[tuple[float, list[Outcome]]]"
     ) -> None:
-        with self._lock:
-            if future.cancelled() or future.exception() is not None:
-                self._recover(number, pool)
-            else:
-                seconds, outcomes = future.result()
+        if future.cancelled() or future.exception() is not None:
+            self._recover(number, pool)
+        else:
+            seconds, outcomes = future.result()
+            with self._lock:
                 units, _ = self._out.pop(number)
                 self._on_trial = False
                 self._pace.note(len(units), seconds)
-                self._report(units, outcomes)
-            self.wake()
+            self._report(units, outcomes)
+        self.wake()
 
     def _report(self, units: Sequence[Unit], outcomes: Sequence[Outcome]) -> None:
+        """Without the lock: a user's `on_error` may take its time, and the pump must not wait."""
         finished: list[Unit] = []
         abandoned: list[Unit] = []
         for unit, error in zip(units, outcomes, strict=True):
@@ -166,21 +167,22 @@ class ProcessCrew(Crew):
 
     def _recover(self, number: int, broken: ProcessPoolExecutor) -> None:
         """A process died: a new pool, and one record at a time until the culprit is found."""
-        units, _ = self._out.pop(number)
-        guilty, self._on_trial = self._on_trial, False
-        if self._closing:
-            with self._desk.lock:
-                self._desk.give_back(units)
-            return
-        if broken is self._pool:
-            self._make_pool()
-            broken.shutdown(wait=False)
-            others = sum(len(other) for other, _ in self._out.values())
-            self._died(others if guilty else others + len(units))
-        if guilty:
-            self._report(units, [_killed(units[0])])
-        else:
-            self._suspects.extend(units)
+        with self._lock:
+            units, _ = self._out.pop(number)
+            guilty, self._on_trial = self._on_trial, False
+            if self._closing:
+                with self._desk.lock:
+                    self._desk.give_back(units)
+                return
+            if broken is self._pool:
+                self._make_pool()
+                broken.shutdown(wait=False)
+                others = sum(len(other) for other, _ in self._out.values())
+                self._died(others if guilty else others + len(units))
+            if not guilty:
+                self._suspects.extend(units)
+                return
+        self._report(units, [_killed(units[0])])
 
     def withdraw(self) -> None:
         self.wake()
@@ -256,10 +258,8 @@ def _outcome(records: list[Record]) -> Outcome:
     try:
         values = [_decode(r.topic, r.partition, r.offset, r.value) for r in records]
         value, record = (values, records) if _job.batch else (values[0], records[0])
-        if _job.signature.wants_record:
-            _job.handler(value, record)
-        else:
-            _job.handler(value)
+        wanted = (value, record) if _job.signature.wants_record else (value,)
+        refuse_undone(_job.handler(*wanted))
     except BaseException as error:  # as on threads, one that exits has failed
         return _sendable(error)
     return None

@@ -191,6 +191,8 @@ class Pump:
             time.sleep(SHORTEST_WAIT)
         else:
             self.feeder.turn(wait)
+            if self.feeder.left_out:
+                self._read_again()
         self._pressure.regulate(hold_back=self.feeder.holds_back)
         now = time.monotonic()
         self._committer.tick(now)
@@ -233,6 +235,8 @@ class Pump:
         running = self._crew.running()
         ends = {partition: self.client.end(partition) for partition in self._desk.works}
         with self._desk.lock:
+            for partition, offset in self.feeder.ends().items():
+                self._desk.reach(partition, offset)
             for partition, work in self._desk.works.items():
                 work.end = ends[partition]
             stalls = find_stalls(
@@ -366,7 +370,6 @@ class Pump:
         self._finish(wanted, self._options.drain)
         with self._desk.lock:
             self._desk.revoke(wanted)
-        self.feeder.forget(wanted)
         self._assign({partition: Begin(offset) for partition, offset in offsets.items()})
         self._restart(offsets)
         self._committer.pin()
@@ -374,7 +377,14 @@ class Pump:
     def _restart(self, offsets: dict[TopicPartition, int]) -> None:
         with self._desk.lock:
             others = {p: work.position for p, work in self._desk.works.items()}
-        self.client.restart(offsets, others)
+        self.feeder.forget(self.client.restart(offsets, others))
+
+    def _read_again(self) -> None:
+        """What came of these while they came and went was thrown away."""
+        partitions, self.feeder.left_out = self.feeder.left_out, set()
+        with self._desk.lock:
+            works = [self._desk.works[p] for p in partitions if p in self._desk.works]
+        self._restart({work.partition: work.position for work in works})
 
     # --- the end ---
 

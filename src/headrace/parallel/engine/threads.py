@@ -7,6 +7,7 @@ from collections import deque
 
 from headrace.parallel.engine.crew import Call, Crew, Failed, Pace, Running
 from headrace.parallel.engine.desk import Desk, Unit
+from headrace.parallel.handlers import refuse_undone
 
 # A chunk is a millisecond's worth; what still lies in it after so long is given to others.
 SECONDS_BEFORE_WITHDRAWAL = 0.02
@@ -113,7 +114,8 @@ class ThreadCrew(Crew):
             worker.current = unit
             count += 1
             try:
-                call(unit)
+                if (returned := call(unit)) is not None:
+                    refuse_undone(returned)
             except BaseException as error:
                 self._settle(worker, unit, error)
             else:

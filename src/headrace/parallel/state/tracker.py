@@ -82,6 +82,18 @@ class Tracker:
             self._register(todo)
         return wanted
 
+    def pass_over(self, end: int) -> None:
+        """Nothing more comes before this offset: behind the last record there is a gap.
+
+        >>> tracker = Tracker(100)
+        >>> tracker.pass_over(102)
+        >>> tracker.committable()
+        Commit(offset=102, finished=())
+        """
+        if end > self.end:
+            self.end = end
+            self._restored = [run for run in self._restored if run.stop > end]
+
     def finish(self, offsets: Collection[int]) -> None:
         """These are finished: in any order, each once. Anything else is a bug and raises."""
         unfinished = self._unfinished
