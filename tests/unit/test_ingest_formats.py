@@ -15,6 +15,7 @@ pytest.importorskip("pyspark")
 from headrace.spark.ingest import files
 from headrace.spark.ingest.chunks import Extent, plan_chunks
 from headrace.spark.ingest.files import plan_file
+from headrace.spark.ingest.limits import limits_of
 from headrace.spark.ingest.options import IngestOptions, check_options
 from headrace.spark.ingest.source import ChunkToRead
 from headrace.spark.running import translate_failure
@@ -84,7 +85,7 @@ def test_quotes_matter_to_the_chunks_of_csv_alone(tmp_path, monkeypatch):
 @pytest.mark.parametrize("format", ["csv", "jsonl"])
 def test_an_error_about_a_chunk_says_how_its_file_was_read(format):
     piece = str(Extent(0, 1000, "ab"))
-    chunk = ChunkToRead("/data/f.json", piece, 0, 1000, 1, 5, False, 0, format)
+    chunk = ChunkToRead("/data/f.json", piece, 0, 1000, 1, 5, False, 0, 0, format)
     told = Exception(f"headrace.errors.BadInput: of piece {piece} more than 10% is bad\n at x")
     failure = translate_failure(told, [chunk])
     assert failure.message == (
@@ -94,6 +95,8 @@ def test_an_error_about_a_chunk_says_how_its_file_was_read(format):
 
 
 # --- options ---
+
+limits = functools.partial(limits_of, event_time=True, now=10_000)
 
 
 def check(connection=NOWHERE, schema=CLICKSTREAM, files=("a.csv",), **options):
@@ -107,6 +110,27 @@ def test_options_that_make_sense_need_no_broker_and_no_registry_to_be_checked():
 def test_the_events_time_needs_a_time():
     with pytest.raises(BadInput, match="--event-time needs a time, and schema 'plain' names none"):
         check(schema=NO_TIME, event_time=True)
+
+
+def test_sparks_own_sink_cannot_give_the_events_time():
+    with pytest.raises(BadInput, match="--event-time needs exactly-once"):
+        check(event_time=True, guarantee="at-least-once")
+
+
+def test_a_topic_says_which_times_its_records_may_have():
+    given = {"message.timestamp.before.max.ms": "500", "message.timestamp.after.max.ms": "100"}
+    assert limits("t", given).times == (9_750, 10_100)  # with room for the way there
+    endless = dict.fromkeys(given, str(2**63 - 1))
+    assert limits("t", endless).times == (1, 2**63 - 1)
+    with pytest.raises(BadInput, match="topic 't' gives records its own time"):
+        limits("t", given | {"message.timestamp.type": "LogAppendTime"})
+
+
+def test_a_topic_says_how_large_its_records_may_be():
+    assert limits("t", {"max.message.bytes": "1048588"}).most_bytes == 900_000
+    assert limits("t", {"max.message.bytes": "50000"}).most_bytes == 49_000
+    with pytest.raises(BadInput, match="topic 't' takes records of 900 bytes only"):
+        limits("t", {"max.message.bytes": "900"})
 
 
 def test_avro_needs_a_registry():

@@ -16,7 +16,7 @@ from headrace.services.reconcile import (
     judge,
 )
 from headrace.services.reconcile_places import Lonely, Run, Seen, Walk, runs
-from headrace.services.reconcile_sources import _job, chunks_of_files, files_of
+from headrace.services.reconcile_sources import chunks_of_files, files_of
 from headrace.spark.ledger import Entry
 from headrace.spark.pipelines.accounts import Counts
 
@@ -299,13 +299,12 @@ def file(path, size, content):
     return {f"file:{path}": Entry(0, 0, True, {}, {"size": size, "content": content * 32})}
 
 
-def test_the_names_are_those_of_ingest():
+def test_the_dead_letters_topic_is_that_of_ingest():
     pytest.importorskip("pyspark")
     from headrace.spark.ingest.options import IngestOptions
     from headrace.spark.ingest.schema import CLICKSTREAM
 
-    options = IngestOptions([], "clicks", CLICKSTREAM)
-    assert (_job("clicks"), "clicks.dead") == (options.job, options.dead_topic)
+    assert IngestOptions([], "clicks", CLICKSTREAM).dead_topic == "clicks.dead"
 
 
 def test_the_ledger_adds_up_pieces_and_knows_their_files():

@@ -73,7 +73,6 @@ class Bench:
             dead=f"{TOPIC}.dead",
             key=CLICKSTREAM.key,
             value="json",
-            event_time=False,
         )
         return Rows(table, names_option(chunks))
 
@@ -105,24 +104,11 @@ class Bench:
 
 def _chunks(path: Path) -> "list[ChunkToRead]":
     """All chunks of the file, as ingest plans them for a new one."""
-    from headrace.spark.ingest.chunks import plan_chunks
-    from headrace.spark.ingest.source import ChunkToRead
+    from headrace.spark.ingest.files import plan_file, to_read
+    from headrace.spark.ingest.schema import CLICKSTREAM
 
-    with path.open("rb") as file:
-        chunks = plan_chunks(file, ())
-    return [
-        ChunkToRead(
-            path=str(path),
-            piece=str(chunk.extent),
-            start=chunk.extent.start,
-            end=chunk.extent.end,
-            first_line=chunk.first_line,
-            lines=chunk.lines,
-            mid_line=chunk.mid_line,
-            skip_lines=int(chunk.extent.start == 0),
-        )
-        for chunk in chunks
-    ]
+    plan = plan_file(str(path), "csv", (), CLICKSTREAM)
+    return [to_read(plan, chunk) for chunk in plan.chunks]
 
 
 def measure(progress: Progress) -> Measurement:

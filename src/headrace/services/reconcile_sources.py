@@ -28,7 +28,7 @@ from headrace.services.reconcile import (
 from headrace.services.reconcile_places import Seen, Walk
 from headrace.spark.columns import ROW_HEADER
 from headrace.spark.ingest.chunks import Extent
-from headrace.spark.ledger import FILE_ENTRY, LEDGER_TOPIC, Entry
+from headrace.spark.ledger import FILE_ENTRY, LEDGER_TOPIC, Entry, ingest_job
 from headrace.spark.pipelines.accounts import Standing
 from headrace.spark.pipelines.definition import DEAD_LETTERS
 from headrace.spark.pipelines.fields import ROW_ID
@@ -158,14 +158,15 @@ class _Reconcile:
         return entries
 
     def _files(self, ledger: Ledger) -> Files | None:
-        job = _job(self._options.topic)
+        topic = self._options.topic
+        job = ingest_job(topic, self._admin.topic_id(topic))
         entries = {piece: entry for (of, piece), entry in ledger.items() if of == job}
         if not entries:
             return None
-        dead_topic = f"{self._options.topic}.dead"
+        dead_topic = f"{topic}.dead"
         vague = {piece[:ID_DIGITS] for piece, entry in entries.items() if _is_vague(entry)}
         letters = self._letters(dead_topic, vague) if vague else {}
-        return files_of(entries, self._options.topic, dead_topic, letters)
+        return files_of(entries, topic, dead_topic, letters)
 
     def _letters(self, topic: str, chunks: set[str]) -> dict[str, int]:
         """Dead letters of these chunks: how many lines of the file each is, by row id."""
@@ -399,14 +400,9 @@ def _other_jobs(ledger: Ledger, topic: str) -> dict[str, int]:
     """Records that other jobs sent to the topic; streams keep the last few entries only."""
     found: Counter[str] = Counter()
     for (job, _), entry in ledger.items():
-        if job != _job(topic):
+        if not job.startswith(ingest_job(topic, "")):  # to this topic, or to one that was deleted
             found[job] += entry.per_topic.get(topic, 0)
     return {job: rows for job, rows in found.items() if rows}
-
-
-def _job(topic: str) -> str:
-    """The name of ingest's job for a topic."""
-    return f"ingest/{topic}"
 
 
 def _is_vague(entry: Entry) -> bool:

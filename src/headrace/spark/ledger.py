@@ -65,6 +65,15 @@ def entry_key(job: str, piece: str) -> bytes:
     return orjson.dumps([job, piece])
 
 
+def ingest_job(topic: str, topic_id: str) -> str:
+    """Ingest's job for a topic. A topic that was deleted and made again has nothing of the old one.
+
+    >>> ingest_job("clicks", "4yFm2kXbTsq")
+    'ingest/clicks/4yFm2kXbTsq'
+    """
+    return f"ingest/{topic}/{topic_id}"
+
+
 def ledger_partition(job: str, count: int) -> int:
     """All entries of a job are in one partition."""
     return murmur2_partition(job.encode(), count)

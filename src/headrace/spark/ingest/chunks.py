@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, NamedTuple
+from zlib import crc32
 
 CHUNK_BYTES = 32 << 20
 # A row may span this many lines (a quoted newline). It begins with a line that has an odd number
@@ -53,6 +54,7 @@ class Chunk:
     first_line: int
     lines: int
     done: bool
+    checksum: int  # of its bytes, to know them again when they are read
     mid_line: bool = False  # it begins within a line whose first half was taken before
 
 
@@ -114,7 +116,8 @@ def _plan(
         running = digest
         extent = Extent(start, start + length, running.hexdigest()[:HASH_DIGITS])
         line_ends, whole = data.count(b"\n", 0, length), data[length - 1] == ord("\n")
-        yield Chunk(extent, line, line_ends + (not whole), done, mid_line)
+        checksum = 0 if done else crc32(memoryview(data)[:length])
+        yield Chunk(extent, line, line_ends + (not whole), done, checksum, mid_line)
         start, line, mid_line = start + length, line + line_ends, not whole
         window.advance(length)
 

@@ -2,6 +2,7 @@
 
 import glob
 import hashlib
+import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from headrace.errors import BadInput, OperationFailed
 from headrace.spark.ingest.chunks import HASH_DIGITS, Chunk, End, Extent, plan_chunks
 from headrace.spark.ingest.formats import Format
 from headrace.spark.ingest.schema import RowSchema
-from headrace.spark.ingest.source import ChunkToRead, open_file
+from headrace.spark.ingest.source import GZIP, ChunkToRead, open_file
 from headrace.spark.ledger import FILE_ENTRY, Entry
 
 
@@ -27,6 +28,10 @@ class FilePlan:
     @property
     def end(self) -> Extent | None:
         return self.chunks[-1].extent if self.chunks else None
+
+    @property
+    def length(self) -> int:
+        return self.end.end if self.end is not None else 0
 
 
 def expand(paths: Sequence[str]) -> list[str]:
@@ -49,6 +54,25 @@ def expand(paths: Sequence[str]) -> list[str]:
     if not found:
         raise BadInput(f"there are no files in {', '.join(paths)}", hint="check the path")
     return list(found)
+
+
+def length_told(path: str) -> int:
+    """How long a file's content is, as the file says. A compressed one says so at its end, if it
+    is below 4 GB and was not put together of several."""
+    try:
+        return _length_told(path)
+    except OSError:
+        return 0  # who reads it will say what is wrong
+
+
+def _length_told(path: str) -> int:
+    with Path(path).open("rb") as file:
+        compressed = file.read(len(GZIP)) == GZIP
+        size = file.seek(0, os.SEEK_END)
+        if not compressed or size < 4:
+            return size
+        file.seek(-4, os.SEEK_END)
+        return int.from_bytes(file.read(4), "little")
 
 
 def plan_file(
@@ -111,6 +135,7 @@ def to_read(plan: FilePlan, chunk: Chunk) -> ChunkToRead:
         lines=chunk.lines,
         mid_line=chunk.mid_line,
         skip_lines=_header_lines(plan, chunk),
+        checksum=chunk.checksum,
         format=plan.format,
     )
 

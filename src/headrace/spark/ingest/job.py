@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from pydantic import SecretStr
 
 from headrace.clients import Admin, Connection, Producer
-from headrace.errors import BadInput, TopicExists
+from headrace.errors import BadInput, OperationFailed, TopicExists
 from headrace.observe import Progress, Silent
 from headrace.spark.ingest.chunks import Chunk, End, Extent
 from headrace.spark.ingest.files import (
     FilePlan,
     expand,
     has_rows,
+    length_told,
     missing,
     plan_file,
     planned_ends,
@@ -23,10 +24,12 @@ from headrace.spark.ingest.files import (
     to_read,
 )
 from headrace.spark.ingest.formats import Format, format_of, json_fields
+from headrace.spark.ingest.limits import Limits, limits_of
 from headrace.spark.ingest.options import IngestOptions, IngestResult, check_options
 from headrace.spark.ingest.registration import Registered, register
+from headrace.spark.ingest.rows import MAX_ROW_BYTES
 from headrace.spark.ingest.source import ChunkToRead, names_option, plan_option
-from headrace.spark.ledger import FILE_ENTRY, Entry, Ledger, ensure_ledger, entry_key
+from headrace.spark.ledger import FILE_ENTRY, Entry, Ledger, ensure_ledger, entry_key, ingest_job
 from headrace.spark.running import cancelled_by_ctrl_c, translate_failure, watching
 from headrace.spark.session import session
 
@@ -55,6 +58,8 @@ class _Ingest:
     def __init__(self, options: IngestOptions, connection: Connection, progress: Progress) -> None:
         self._options, self._connection, self._progress = options, connection, progress
         self._admin = Admin(connection)
+        self._topic_id = self._job = ""
+        self._limits = Limits()
         self._started = time.monotonic()
 
     def run(self) -> IngestResult:
@@ -71,6 +76,7 @@ class _Ingest:
             with_rows = [each for each in to_do if has_rows(*each)]
             self._send_or_forget(with_rows, ledger, plans, avro)
             ledger.catch_up()
+        self._refuse_another_topic()
         return self._account(plans, ledger.entries)
 
     def _register(self) -> Registered | None:
@@ -79,20 +85,52 @@ class _Ingest:
         return register(self._options.schema, self._options.topic, self._connection)
 
     def _prepare_topics(self) -> None:
-        partitions = len(self._admin.topic(self._options.topic).partitions)
+        topic = self._options.topic
+        partitions = len(self._admin.topic(topic).partitions)
+        self._topic_id = self._admin.topic_id(topic)
+        self._job = ingest_job(topic, self._topic_id)
+        self._limits = self._look_up_limits()
         with contextlib.suppress(TopicExists):
             self._admin.create_topic(self._options.dead_topic, partitions, None, {})
+
+    def _look_up_limits(self) -> Limits:
+        options, topic = self._options, self._options.topic
+        settings = {config.name: config.value for config in self._admin.configs(topic)}
+        now = int(time.time() * 1000)
+        limits = limits_of(topic, settings, event_time=options.event_time, now=now)
+        if limits.needs_key and (options.key or options.schema.key) is None:
+            raise BadInput(
+                f"topic {topic!r} is compacted, so that every record needs a key",
+                hint=f"--key COLUMN: {', '.join(options.schema.names)}",
+            )
+        return limits
+
+    def _refuse_another_topic(self) -> None:
+        topic = self._options.topic
+        if self._admin.topic_id(topic) != self._topic_id:
+            raise OperationFailed(
+                f"topic {topic!r} was deleted and made again while rows were sent to it",
+                hint="make it once more and run this again: it may have a part of the rows",
+            )
 
     def _open_ledger(self) -> Ledger:
         partitions = ensure_ledger(self._connection)
         settings = self._connection.client_settings()
-        ledger = Ledger(settings, self._options.job, partitions)
+        ledger = Ledger(settings, self._job, partitions)
         ledger.catch_up()
         return ledger
 
     # --- planning ---
 
     def _plan(self, files: Sequence[str], entries: dict[str, Entry]) -> list[FilePlan]:
+        """The shortest first: what a longer file begins with is planned then, and sent once."""
+        plans = self._plan_in_turn(sorted(files, key=length_told), entries)
+        by_length = sorted(plans, key=lambda plan: plan.length)
+        if by_length == plans:
+            return plans
+        return self._plan_in_turn([plan.path for plan in by_length], entries)
+
+    def _plan_in_turn(self, files: Sequence[str], entries: dict[str, Entry]) -> list[FilePlan]:
         extents = (Extent.parse(name) for name, entry in entries.items() if entry.complete)
         known = [extent for extent in extents if extent is not None]
         ends = planned_ends(entries)
@@ -100,8 +138,7 @@ class _Ingest:
         self._progress.begin("fingerprinting", sum(sizes.values()))
         plans = []
         try:
-            # The shortest first: what a longer file begins with is planned then, and sent once.
-            for file in sorted(files, key=lambda file: sizes[file]):
+            for file in files:
                 plan = self._plan_file(file, known, ends, entries.get(FILE_ENTRY + file))
                 plans.append(plan)
                 known += [chunk.extent for chunk in plan.chunks if not chunk.done]
@@ -135,7 +172,7 @@ class _Ingest:
                 producer.send(
                     ledger.topic,
                     Entry(0, 0, True, {}, facts).to_bytes(),
-                    entry_key(self._options.job, name),
+                    entry_key(self._job, name),
                     partition=ledger.partition,
                 )
 
@@ -144,7 +181,7 @@ class _Ingest:
         with Producer(self._connection) as producer:
             for plan, chunk in to_do:
                 if not has_rows(plan, chunk):
-                    key = entry_key(self._options.job, str(chunk.extent))
+                    key = entry_key(self._job, str(chunk.extent))
                     value = Entry(0, 0, True, {}).to_bytes()
                     producer.send(ledger.topic, value, key, partition=ledger.partition)
 
@@ -170,7 +207,7 @@ class _Ingest:
             for plan in plans:
                 sent = any(str(chunk.extent) in ledger.entries for chunk in plan.chunks)
                 if len(plan.chunks) == 1 and not sent and f"{plan.path} (" in refusal.message:
-                    key = entry_key(self._options.job, FILE_ENTRY + plan.path)
+                    key = entry_key(self._job, FILE_ENTRY + plan.path)
                     producer.send(ledger.topic, None, key, partition=ledger.partition)
 
     # --- sending ---
@@ -214,7 +251,7 @@ class _Ingest:
             dead=options.dead_topic,
             key=options.key or options.schema.key,
             value=options.value,
-            event_time=options.event_time,
+            limits=self._limits,
             format=format,
             avro=avro,
         )
@@ -224,12 +261,14 @@ class _Ingest:
         if options.guarantee == "at-least-once":
             self._write_with_sparks_own_sink(table)
             return
-        writer = table.write.format("headrace").option("job", options.job)
+        writer = table.write.format("headrace").option("job", self._job)
         writer = writer.option("topic", options.topic)
         writer = writer.option("pieces", names_option(chunks))
         writer = writer.option("limitTopic", options.dead_topic)
         writer = writer.option("limitShare", str(options.max_bad))
         writer = writer.option("bootstrap", self._connection.bootstrap)
+        if self._limits.most_bytes < MAX_ROW_BYTES:  # a batch must fit the topic too
+            writer = writer.option("kafka.batch.size", str(self._limits.most_bytes))
         # Spark hides the values of options whose names speak of passwords, keys and secrets.
         for name, value in self._connection.settings.items():
             plain = value.get_secret_value() if isinstance(value, SecretStr) else value
@@ -258,7 +297,7 @@ class _Ingest:
                 producer.send(
                     ledger.topic,
                     Entry(rows, 0, True, {self._options.topic: rows}).to_bytes(),
-                    entry_key(self._options.job, chunk.piece),
+                    entry_key(self._job, chunk.piece),
                     partition=ledger.partition,
                 )
 

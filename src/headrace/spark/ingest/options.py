@@ -34,10 +34,6 @@ class IngestOptions:
     def dead_topic(self) -> str:
         return f"{self.topic}.dead"
 
-    @property
-    def job(self) -> str:
-        return f"ingest/{self.topic}"
-
 
 @dataclass(frozen=True)
 class IngestResult:
@@ -60,6 +56,11 @@ def check_options(options: IngestOptions, files: Sequence[str], connection: Conn
         raise BadInput(
             f"--event-time needs a time, and schema {options.schema.name!r} names none",
             hint='time = "COLUMN" in a TOML file; an Avro schema must have just one timestamp',
+        )
+    if options.event_time and options.guarantee == "at-least-once":
+        raise BadInput(
+            "--event-time needs exactly-once: Spark's own sink gives records no time",
+            hint="leave --guarantee out",
         )
     check_value(options.value, files, options.format)
     if options.value == "avro":

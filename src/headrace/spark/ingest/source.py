@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
+from zlib import crc32
 
 import orjson
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -23,6 +24,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from headrace.errors import OperationFailed
 from headrace.spark.collector import collector_paused
 from headrace.spark.ingest.formats import Format
 from headrace.spark.ingest.json_lines import JsonField, Kind, json_batches
@@ -52,6 +54,7 @@ class ChunkToRead:
     lines: int
     mid_line: bool
     skip_lines: int  # the header's
+    checksum: int
     format: Format = "csv"
 
 
@@ -151,6 +154,10 @@ def read_chunk(chunk: ChunkToRead) -> bytes:
     with open_file(chunk.path) as file:
         file.seek(chunk.start)
         data = file.read(chunk.end - chunk.start)
-    if len(data) != chunk.end - chunk.start:
-        raise OSError(f"{chunk.path} became shorter while it was read")
+    if crc32(data) != chunk.checksum:
+        raise OperationFailed(
+            f"{chunk.path} was changed between planning and reading it: bytes {chunk.start:,} to "
+            f"{chunk.end:,} are not what they were, and nothing of them is sent",
+            hint="put the old content back, or send what is changed in it with --changed-is-new",
+        )
     return data
