@@ -1,5 +1,6 @@
 """From topic to topic: every good record once, every bad one a dead letter, in real time too."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -63,11 +64,15 @@ class Ways:
             for number, value in enumerate(values):
                 producer.send(self.source, value, key=f"k{number}", partition=number % 2)
 
-    def run(self, stop=None, **options):
+    def run(self, stop=None, on_batch=lambda _batch: None, **options):
         wanted = StreamOptions(self.forward, str(self.lake), group=self.to, **options)
         self.told = []
-        connection = Connection(self.cluster.bootstrap)
-        return stream(wanted, connection, on_batch=self.told.append, stop=stop)
+
+        def tell(batch):
+            self.told.append(batch)
+            on_batch(batch)
+
+        return stream(wanted, Connection(self.cluster.bootstrap), on_batch=tell, stop=stop)
 
     def arrived(self):
         """By key and value; none is there twice."""
@@ -140,6 +145,20 @@ def test_each_good_record_goes_on_once_and_each_bad_one_is_a_dead_letter(ways, a
         ways.run()
 
 
+def test_a_topic_that_is_made_again_while_the_forward_runs(ways, admin):
+    def make_again(_batch):
+        admin.delete_topic(ways.source)
+        admin.create_topic(ways.source, 2, 3)
+
+    ways.send(*range(8))
+    with pytest.raises(BadInput, match="was deleted and made again"):
+        ways.run(every=2.0, on_batch=make_again)
+    ways.send(*range(50))
+    with pytest.raises(BadInput, match="was deleted and made again"):
+        ways.run()
+    assert ways.arrived() == sent(*range(8))
+
+
 def test_in_real_time_records_come_through_while_it_runs_and_a_batch_goes_on_from_there(
     ways, admin
 ):
@@ -184,30 +203,51 @@ def rows_arrived(ways):
     return [orjson.loads(record.value)["n"] for record in records(ways.cluster, ways.to)]
 
 
+@contextlib.contextmanager
+def killed(headrace, folder, *arguments):
+    """A command that gets SIGKILL at the end, and its JVM with it."""
+    driver = subprocess.Popen(
+        [HEADRACE, *arguments],
+        cwd=folder,
+        env=headrace.environment,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        yield
+        assert driver.poll() is None
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+
+
 def test_a_driver_that_is_killed_and_a_commit_that_is_lost_repeat_nothing(
     headrace, module, tmp_path
 ):
     """SIGKILL hits the driver and its JVM while records are on their way."""
     module.send(*range(300))
     arguments = ["stream", "plant:alarms", "--lake", "lake"]
-    driver = subprocess.Popen(
-        [HEADRACE, *arguments, "--every", "100ms", "--records-per-batch", "20"],
-        cwd=tmp_path,
-        env=headrace.environment,
-        start_new_session=True,
-        stderr=subprocess.PIPE,
-    )
     commits = module.lake / "_checkpoints/alarms/commits"
-    try:
+    with killed(headrace, tmp_path, *arguments, "--every", "100ms", "--records-per-batch", "20"):
         eventually(lambda: (commits / "1").exists(), "two batches", SECONDS, every=0.01)
-    finally:
-        os.killpg(driver.pid, signal.SIGKILL)
-        _, told = driver.communicate()
-    assert 0 < len(rows_arrived(module)) < 300, told.decode()
+    assert 0 < len(rows_arrived(module)) < 300
     forget_last_commit(module.lake)
     done = headrace(*arguments, "--once", "-o", "json", seconds=SECONDS).json
     assert done["rows_in"] > 0
     assert sorted(rows_arrived(module)) == list(range(300))
+
+
+def test_real_time_mode_loses_nothing_when_it_is_killed(headrace, module, tmp_path):
+    """At least once: what came since the last batch comes again."""
+    arguments = ("stream", "plant:alarms", "--lake", "lake", "--realtime", "-o", "json")
+    with killed(headrace, tmp_path, *arguments):
+        module.send(*range(20))
+        eventually(lambda: len(rows_arrived(module)) >= 20, "the first ones", SECONDS)
+    module.send(*range(20, 40))
+    with headrace.start(*arguments) as running:
+        eventually(lambda: set(rows_arrived(module)) == set(range(40)), "all of them", SECONDS)
+        running.process.send_signal(signal.SIGTERM)
+        assert running.finish(seconds=SECONDS).json["rows_dead"] == 0
 
 
 def test_a_signal_ends_real_time_mode_in_order(headrace, module, admin):

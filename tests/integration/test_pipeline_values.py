@@ -145,6 +145,9 @@ def test_values_that_cannot_be_read_are_dead_letters_and_the_others_rows(rig):
         b"\0\x7f\0\0\1" + good[5:]: "the registry knows no schema with the id 2130706433",
     }
     rig.send_raw(*bad, good)
+    spoilt = good.replace(b"\x02a", b"\x02\xff")  # Avro's strings are UTF-8, if nobody is careless
+    bad[spoilt] = "page is no string: \ufffd"
+    rig.send_raw(spoilt)
     done = rig.run(clicks(Field("page"), Field("n", "long")))
     assert (done.rows_out, done.rows_dead) == (2, len(bad))
     assert rig.rows("page", "n") == [("a", 1), ("a", 1)]

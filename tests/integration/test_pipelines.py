@@ -3,14 +3,17 @@
 import contextlib
 import secrets
 import shutil
+import threading
 from dataclasses import replace
 from datetime import timedelta
+from itertools import groupby
 from pathlib import Path
 
 import orjson
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import headrace as hr
 from headrace import model
@@ -35,6 +38,7 @@ from headrace.spark.pipelines import (
     Windows,
 )
 from headrace.spark.pipelines.lake import Lake
+from headrace.spark.pipelines.querying import heard_by
 from headrace.spark.pipelines.runner import StreamOptions, stream
 from support.crash import Crash, dying_after_each_write
 from support.ingest import records
@@ -75,11 +79,11 @@ class Rig:
                     self.topic, value, headers=[*headers, *named] or None, partition=partition
                 )
 
-    def run(self, pipeline=CLICKSTREAM, **options):
+    def run(self, pipeline=CLICKSTREAM, on_batch=None, **options):
         wanted = StreamOptions(
             pipeline, str(self.lake), topic=self.topic, group=self.group, **options
         )
-        return stream(wanted, Connection(self.cluster.bootstrap))
+        return stream(wanted, Connection(self.cluster.bootstrap), on_batch=on_batch)
 
     def dead(self):
         return {
@@ -315,6 +319,130 @@ def test_late_rows_are_counted_and_kept_but_not_added(rig):
 
 
 SECOND = timedelta(seconds=1)
+
+
+def test_a_topic_that_grows_and_is_made_again_while_the_pipeline_runs(rig, admin):
+    events = some_events(90)
+    rig.send(events[:40])
+
+    def grow(_batch):
+        admin.add_partitions(rig.topic, 5)
+        rig.send(events[40:60], partition=4)
+
+    def make_again(_batch):
+        admin.delete_topic(rig.topic)
+        admin.create_topic(rig.topic, 5, 3)
+        rig.send(events)
+        rig.send(events)
+
+    after = iter([grow, make_again])
+    with pytest.raises(BadInput, match="was deleted and made again"):
+        rig.run(every=0.5, on_batch=lambda batch: next(after)(batch))
+    assert_tables(rig.lake, events[:60])
+
+
+def test_kafka_is_read_once_for_all_tables_of_a_batch(rig, spark):
+    class Listener(StreamingQueryListener):
+        rows = 0
+
+        def onQueryProgress(self, event):  # noqa: N802
+            Listener.rows += event.progress.numInputRows
+
+        def ignore(self, _event):
+            pass
+
+        onQueryStarted = onQueryTerminated = onQueryIdle = ignore  # noqa: N815
+
+    rig.send(some_events(90))
+    with heard_by(spark, Listener()):
+        rig.run()
+    assert Listener.rows == 90
+
+
+def test_a_table_of_rows_that_was_deleted_is_not_gone_on_with(rig):
+    """The checkpoint would go on in the middle, and all other tables would be emptied."""
+    events = some_events(60)
+    rig.send(events[:40])
+    rig.run()
+    shutil.rmtree(rig.lake / "events")
+    rig.send(events[40:])
+    with pytest.raises(BadInput, match="events is gone, but its batches are done") as caught:
+        rig.run()
+    assert tuples(rig.lake, "sessions") == sessions(events[:40])
+    assert "delete that folder too" in caught.value.hint
+    shutil.rmtree(rig.lake / "_checkpoints")
+    assert rig.run().rows_in == 60
+    assert_tables(rig.lake, events)
+
+
+@pytest.mark.parametrize("loosened", [False, True])
+def test_a_batch_that_is_run_again_with_other_expectations_counts_as_a_whole(rig, loosened):
+    """What was written of it before, under the old ones, does not stay."""
+
+    def pipeline(page, *expectations):
+        totals = [
+            Totals(name, {"page": by}, {"clicks": Count()})
+            for name, by in (("first", "page"), ("second", page))
+        ]
+        return simple(derived=tuple(totals), expectations=expectations)
+
+    strict = Expect("n is not zero", "n <> 0", "drop")
+    rig.send_raw([(b'{"page": "a", "n": %d}' % n, None) for n in (0, 1)])
+    rig.send_raw([(b"bad", None)])
+    with pytest.raises(HeadraceError):
+        rig.run(pipeline("1 div (n * (1 - n))", *[strict][: int(loosened)]))
+    done = rig.run(pipeline("page", *[] if loosened else [strict]))
+    good = 2 if loosened else 1
+    assert (done.rows_out, done.rows_dead) == (good, 3 - good)
+    assert len(table(rig.lake, "clicks")) == good
+    assert tuples(rig.lake, "first") == tuples(rig.lake, "second") == {("a", good)}
+    reasons = sorted(row["reason"] for row in table(rig.lake, "dead_letters"))
+    unmet = [] if loosened else ["not as expected: n is not zero"]
+    assert reasons == [*unmet, "the value is no JSON object"]
+
+
+def test_a_record_of_two_megabytes_is_a_row_or_a_dead_letter(rig, admin):
+    """A topic may take what the dead letters' topic does not."""
+    admin.set_configs(rig.topic, {"max.message.bytes": "3000000"})
+    large, bad = b'{"page": "%s", "n": 1}' % (b"x" * 2_000_000), b"{" * 2_000_000
+    settings = {"message.max.bytes": 3_000_000}
+    with hr.Producer(rig.cluster.bootstrap, settings) as producer:
+        for value in (large, bad, b"small"):
+            producer.send(rig.topic, value, key=b"k")
+    done = rig.run(simple())
+    assert (done.rows_out, done.rows_dead) == (1, 2)
+    assert len(table(rig.lake, "clicks")[0]["page"]) == 2_000_000
+    assert {row["value"] for row in table(rig.lake, "dead_letters")} == {bad, b"small"}
+    sent = {
+        record.value: dict(record.headers).get("headrace-bytes")
+        for record in records(rig.cluster, f"{rig.topic}.clicks.dead")
+    }
+    assert sent == {bad[:64_000]: b"2000000", b"small": None}
+
+
+def test_ids_that_are_no_text_are_shown_as_digits(rig):
+    rig.send_raw([(b'{"page": "a"}', b"\xff\x00\x01"), (b'{"page": "b"}', "caf\u00e9")])
+    rig.run(simple())
+    found = {row["page"]: row["row_id"] for row in table(rig.lake, "clicks")}
+    assert found == {"a": "FF0001", "b": "caf\u00e9"}
+
+
+def test_a_lookup_is_read_again_when_it_is_due(rig, tmp_path):
+    titles = tmp_path / "titles.csv"
+    titles.write_text("page,title\na,Old\n")
+    pipeline = simple(
+        steps=(Lookup(str(titles), "page", ("title",), refresh="1 second"),),
+    )
+
+    def change(_batch):
+        titles.write_text("page,title\na,New\n")
+        threading.Event().wait(1.1)  # until it is due
+
+    rig.send_raw([(b'{"page": "a", "n": %d}' % n, None) for n in range(60)], partition=0)
+    done = rig.run(pipeline, on_batch=change, records_per_batch=30)
+    assert done.batches == 2
+    found = sorted((row["n"], row["title"]) for row in table(rig.lake, "clicks"))
+    assert [title for title, _ in groupby(title for _, title in found)] == ["Old", "New"]
 
 
 def replace_time(event, row, time):

@@ -18,6 +18,7 @@ import pytest
 import headrace as hr
 from headrace.cli.main import run
 from headrace.clients import Connection
+from headrace.errors import BadInput
 from headrace.model import AtTime, Latest
 from headrace.services.compaction import compact
 from headrace.spark.pipelines import CLICKSTREAM
@@ -221,6 +222,17 @@ def test_what_is_no_query_or_wrong_is_refused(sql, topic, lake):
         assert "Traceback" not in told
     _, out, _ = sql("SELECT kind FROM kinds ORDER BY kind", "--lake", lake, "-o", "json")
     assert json.loads(out) == [{"kind": "a"}, {"kind": "b"}]
+
+
+def test_a_cluster_that_needs_settings_and_a_log_without_a_table_are_refused(
+    topic, lake, kafka_cluster, connect, tmp_path
+):
+    secured = Connection(kafka_cluster.bootstrap, settings={"security.protocol": "SASL_SSL"})
+    with pytest.raises(BadInput, match="does not know librdkafka's settings"):
+        ask(SqlOptions(f"SELECT * FROM `{topic}`"), lambda: secured)
+    (tmp_path / "lake/empty/_delta_log").mkdir(parents=True)
+    with pytest.raises(BadInput, match="empty"):
+        ask(SqlOptions("SELECT * FROM empty", lake=lake), connect)
 
 
 def test_a_value_that_does_not_fit_fails_the_query_in_one_line(sql, kafka_cluster, topic):

@@ -55,6 +55,7 @@ TUNED = {
     "batch.size": 1_000_000,
     "batch.num.messages": 20_000,
     "queue.buffering.max.messages": 500_000,
+    "message.max.bytes": 10 << 20,  # brokers and topics decide what is too large
     "queue.buffering.max.kbytes": 16 << 10,  # what a task's memory may have ahead of the brokers
 }
 

@@ -15,9 +15,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from headrace.clients import Connection
 from headrace.errors import BadInput
 from headrace.spark.columns import HEADER, ROW_HEADER
+from headrace.spark.ingest.rows import MAX_ROW_BYTES, SHOWN_BYTES
 from headrace.spark.pipelines.accounts import Counts, Standing, in_utc
 from headrace.spark.pipelines.checkpoints import Ranges
-from headrace.spark.pipelines.decoding import RAW, REASON, decode, unmet
+from headrace.spark.pipelines.decoding import RAW, REASON, decode, decoding_of, unmet
 from headrace.spark.pipelines.definition import DEAD_LETTERS, Lookup, Pipeline, Totals, seconds
 from headrace.spark.pipelines.deriving import Span, write_derived
 from headrace.spark.pipelines.evolving import with_new_columns
@@ -200,6 +201,7 @@ class Batches:
             "pipeline": self._pipeline.name,
             "batch": batch,
             "ranges": ranges,
+            "decoding": decoding_of(self._pipeline),
             **counts.to_json(),
             "so_far": after.to_json(),
         }
@@ -358,7 +360,21 @@ def dead_headers() -> "dict[str, Column]":
         "headrace-offset": F.col("kafka_offset").cast("string"),
         "headrace-reason": F.col(REASON),
         ROW_HEADER: F.col(ROW_ID),
+        "headrace-bytes": F.when(_is_large(*map(F.col, RAW)), F.octet_length(RAW[1])).cast(
+            "string"
+        ),
     }
+
+
+def sendable(key: "Column", value: "Column") -> "list[Column]":
+    """Of what is too large for the topic of dead letters, the beginning; the table has all."""
+    large = _is_large(key, value)
+    return [F.when(large, F.substring(c, 1, SHOWN_BYTES)).otherwise(c) for c in (key, value)]
+
+
+def _is_large(key: "Column", value: "Column") -> "Column":
+    sizes = (F.coalesce(F.octet_length(each), F.lit(0)) for each in (key, value))
+    return sum(sizes, F.lit(0)) > MAX_ROW_BYTES
 
 
 @dataclass(frozen=True)
@@ -372,9 +388,10 @@ class DeadLetters:
     def send(self, dead: "DataFrame", commit: Commit) -> None:
         """Exactly once: one piece for each batch, its rows in the same order each time."""
         ordered = dead.coalesce(1).sortWithinPartitions("kafka_partition", "kafka_offset")
+        key, value = sendable(F.col(RAW[0]), F.col(RAW[1]))
         records = ordered.select(
-            F.col(RAW[0]).alias("key"),
-            F.col(RAW[1]).alias("value"),
+            key.alias("key"),
+            value.alias("value"),
             *(text.cast("binary").alias(HEADER + name) for name, text in dead_headers().items()),
         )
         writer = records.write.format("headrace").option("topic", self.topic)

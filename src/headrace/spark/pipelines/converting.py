@@ -38,8 +38,8 @@ def converted(type: str, found: "Column", kind: DataType) -> "Column | None":
     does not fit is null: nothing is cut off but decimal places."""
     if isinstance(kind, NullType):
         return nothing(type)
-    if isinstance(kind, StringType):
-        return from_text(type, found)
+    if isinstance(kind, StringType):  # Avro's strings may hold any bytes
+        return from_text(type, F.when(F.is_valid_utf8(found), found))
     if type == "string":
         return as_text(found, kind)
     if type == TIME and isinstance(kind, _INTEGRAL):
@@ -58,7 +58,8 @@ def as_text(found: "Column", kind: DataType) -> "Column":
     """What is nested as JSON, bytes as base64."""
     if isinstance(kind, StructType | ArrayType | MapType):
         return F.to_json(found)
-    return F.base64(found) if isinstance(kind, BinaryType) else found.cast("string")
+    text = F.base64(found) if isinstance(kind, BinaryType) else found.cast("string")
+    return F.make_valid_utf8(text)
 
 
 def _number(type: str, found: "Column", kind: NumericType) -> "Column | None":

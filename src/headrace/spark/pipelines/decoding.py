@@ -15,6 +15,7 @@ from headrace.spark.pipelines import csv_values, json_values
 from headrace.spark.pipelines.avro_values import AvroReader
 from headrace.spark.pipelines.definition import Derive, Lookup, Pipeline, Topic, Way
 from headrace.spark.pipelines.fields import KAFKA_COLUMNS, RESCUED, ROW_ID, Avro, Csv, Json, Value
+from headrace.spark.pipelines.lake import fingerprint
 from headrace.spark.pipelines.values import Reader, bounded, shown
 
 if TYPE_CHECKING:
@@ -109,17 +110,24 @@ def _by_key(table: "DataFrame", step: Lookup, rows: "DataFrame") -> "DataFrame":
     return table.select(key, *step.columns).dropna(subset=[step.on]).dropDuplicates([step.on])
 
 
+def decoding_of(pipeline: Pipeline) -> str:
+    """A fingerprint of all that decides which record becomes which row, or a dead letter."""
+    return fingerprint(
+        (pipeline.source.value, pipeline.time, pipeline.steps, pipeline.expectations)
+    )
+
+
 def _row_id() -> "Column":
     """The id that the sender gave, most often as the only header; else where the record is."""
     first = F.get("headers", F.lit(0))
     named = F.filter("headers", lambda header: header["key"] == ROW_HEADER)
     place = F.concat_ws(":", "topic", F.col("partition").cast("string"), F.col("offset"))
-    return F.coalesce(
-        F.when(first["key"] == ROW_HEADER, first["value"])
-        .when(F.col("headers").isNotNull(), F.get(named, F.lit(0))["value"])
-        .cast("string"),
-        place,
+    given = F.when(first["key"] == ROW_HEADER, first["value"]).when(
+        F.col("headers").isNotNull(), F.get(named, F.lit(0))["value"]
     )
+    text = given.cast("string")
+    # Bytes that are no text, a UUID's say, would make the column unreadable for others.
+    return F.coalesce(F.when(F.is_valid_utf8(text), text).otherwise(F.hex(given)), place)
 
 
 def unmet(number: int) -> str:

@@ -14,7 +14,7 @@ import orjson
 from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.clients import Admin, Connection
-from headrace.errors import BadInput, ConfigError, HeadraceError
+from headrace.errors import BadInput, ConfigError, HeadraceError, TopicNotFound
 from headrace.model import Deadline
 from headrace.observe import Progress
 from headrace.spark.pipelines.batch import BatchDone, refuse_made_again
@@ -204,8 +204,7 @@ class Forwarding:
                 if self._every is None:
                     self._progress.advance(batch.counts.rows_in)
                 on_batch(batch)
-            if self._options.realtime and partitions > self._slots:
-                self._grown(partitions, stop)
+            self._look_again(checkpoint, partitions, stop)
 
         lake = Lake(spark, self._options.lake)
         checkpoint = Checkpoint(spark, f"{lake.folder}/{CHECKPOINTS}/{self._forward.name}")
@@ -276,9 +275,15 @@ class Forwarding:
 
         return may_stop
 
-    def _grown(self, partitions: int, stop: threading.Event) -> None:
+    def _look_again(self, checkpoint: Checkpoint, partitions: int, stop: threading.Event) -> None:
+        """What was checked at the start may change meanwhile."""
         try:
-            self._refuse_few_slots(partitions)
-        except BadInput as failure:
+            if isinstance(self._input, TopicInput):
+                self._check_identity(checkpoint)
+            if self._options.realtime:
+                self._refuse_few_slots(partitions)
+        except (BadInput, TopicNotFound) as failure:
             self._failure = failure
             stop.set()
+        except HeadraceError:
+            return  # brokers that are away now are asked again after the next batch

@@ -6,7 +6,7 @@ late rows and dead letters are beyond it is deleted: it comes again.
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.errors import AnalysisException
 
@@ -14,6 +14,7 @@ from headrace.errors import BadInput, ConfigError
 from headrace.observe import Progress
 from headrace.spark.pipelines.accounts import Standing, joined
 from headrace.spark.pipelines.checkpoints import Ranges
+from headrace.spark.pipelines.decoding import decoding_of
 from headrace.spark.pipelines.definition import DEAD_LETTERS, Derived, Pipeline, Totals
 from headrace.spark.pipelines.deriving import derive
 from headrace.spark.pipelines.fields import ROW_ID
@@ -37,8 +38,9 @@ def mend(pipeline: Pipeline, lake: Lake, open_batch: Ranges | None, progress: Pr
         pending = joined(standing.ranges, open_batch)
     infos = {table.name: _info(pipeline, lake, table.name) for table in pipeline.derived}
     sides = {name: lake.last_info(name, pipeline.name) for name in _side_tables(pipeline)}
-    wrong = [t for t in pipeline.derived if not _in_step(t, infos[t.name], standing, pending)]
-    beyond = [name for name, info in sides.items() if _is_beyond(info, standing, pending)]
+    steps = _Steps(standing, pending, decoding_of(pipeline))
+    wrong = [t for t in pipeline.derived if not _in_step(t, infos[t.name], steps)]
+    beyond = [name for name, info in sides.items() if _is_beyond(info, steps)]
     known = [info["so_far"]["generation"] for info in (*infos.values(), *sides.values()) if info]
     generation = max([standing.generation, *known])
     # Delta has seen batches that are to come again: they come under another name.
@@ -58,11 +60,23 @@ def _side_tables(pipeline: Pipeline) -> list[str]:
     return [*late, DEAD_LETTERS]
 
 
-def _is_beyond(info: dict[str, Any] | None, standing: Standing, pending: Ranges | None) -> bool:
+class _Steps(NamedTuple):
+    """Where tables may stand: where the rows do, or one batch ahead, which is to be run again. If
+    it would come to other verdicts then, what was written of it must not stay."""
+
+    standing: Standing
+    pending: Ranges | None
+    decoding: str
+
+    def has_pending(self, info: dict[str, Any], ranges: Ranges) -> bool:
+        return ranges == self.pending and info.get("decoding") == self.decoding
+
+
+def _is_beyond(info: dict[str, Any] | None, steps: _Steps) -> bool:
     if info is None:
         return False
     theirs = Standing.from_json(info["so_far"]).ranges
-    return theirs != pending and not standing.includes(theirs)
+    return not steps.standing.includes(theirs) and not steps.has_pending(info, theirs)
 
 
 def _commit(pipeline: Pipeline, standing: Standing) -> Commit:
@@ -87,12 +101,8 @@ def _info(pipeline: Pipeline, lake: Lake, table: str) -> dict[str, Any] | None:
     return info
 
 
-def _in_step(
-    table: Derived,
-    info: dict[str, Any] | None,
-    standing: Standing,
-    pending: Ranges | None,
-) -> bool:
+def _in_step(table: Derived, info: dict[str, Any] | None, steps: _Steps) -> bool:
+    standing = steps.standing
     if info is None:
         return not standing.ranges
     if info["definition"] != fingerprint(table):
@@ -101,7 +111,7 @@ def _in_step(
     # Rows that were put back into the table of rows are of a generation that others must follow.
     if theirs.generation < standing.generation:
         return False
-    return theirs.ranges in (standing.ranges, pending)
+    return theirs.ranges == standing.ranges or steps.has_pending(info, theirs.ranges)
 
 
 def _remake(table: Derived, pipeline: Pipeline, lake: Lake, standing: Standing) -> None:

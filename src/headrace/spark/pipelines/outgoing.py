@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.spark.columns import HEADER, ROW_HEADER
-from headrace.spark.pipelines.batch import dead_headers
+from headrace.spark.pipelines.batch import dead_headers, sendable
 from headrace.spark.pipelines.databases import sends_rows_as_they_are
 from headrace.spark.pipelines.decoding import RAW, REASON
 from headrace.spark.pipelines.fields import ROW_ID, TIME
@@ -27,12 +27,13 @@ def goes_on(forward: Forward) -> "Column":
 def records(rows: "DataFrame", forward: Forward, dead_topic: str) -> "DataFrame":
     """Rows that go on or are dead letters, with a key, a value and a topic."""
     bad = F.col(REASON).isNotNull()
-    key = F.col(RAW[0])
+    key, value = F.col(RAW[0]), F.col(RAW[1])
+    bad_key, bad_value = sendable(key, value)
     if forward.key is not None:
-        key = F.when(bad, key).otherwise(_bytes(rows, forward.key))
-    value = F.col(RAW[1])
+        key = _bytes(rows, forward.key)
     if not sends_rows_as_they_are(forward):
-        value = F.when(bad, value).otherwise(_json(forward).cast("binary"))
+        value = _json(forward).cast("binary")
+    key, value = F.when(bad, bad_key).otherwise(key), F.when(bad, bad_value).otherwise(value)
     topic = F.when(bad, dead_topic).otherwise(forward.to)
     return rows.where(bad | goes_on(forward)).select(
         "*", key.alias(_KEY), value.alias(_VALUE), topic.alias(_TOPIC)

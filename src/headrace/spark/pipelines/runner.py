@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
     from headrace.spark.pipelines.batch import BatchDone
+    from headrace.spark.pipelines.checkpoints import Checkpoint
+    from headrace.spark.pipelines.lake import Lake
 
 RECORDS_PER_BATCH = 1_000_000
 
@@ -219,6 +221,7 @@ class _Running:
 
         lake = Lake(spark, self._options.lake)
         checkpoint = Checkpoint(spark, f"{lake.folder}/{CHECKPOINTS}/{self._pipeline.name}")
+        self._refuse_without_rows(lake, checkpoint)
         standing = mend(self._pipeline, lake, checkpoint.open_batch, self._progress)
         dead_letters = DeadLetters(dead_topic, self._connection, lake.folder)
         batches = Batches(
@@ -240,9 +243,21 @@ class _Running:
             if batches.failure is not None and not stop.is_set():
                 raise batches.failure from None
             if not stop.is_set():
+                batches.check_topic()  # Spark would only say that offsets have changed
                 raise
         finally:
             batches.close()
+
+    def _refuse_without_rows(self, lake: "Lake", checkpoint: "Checkpoint") -> None:
+        """The checkpoint would go on behind what the table of rows had."""
+        rows = self._pipeline.rows.name
+        if checkpoint.ends and not lake.has(rows):
+            raise BadInput(
+                f"{lake.path(rows)} is gone, but its batches are done according to "
+                f"{checkpoint.folder}",
+                hint="delete that folder too, to begin anew with what the topic still has; or put "
+                "the table back",
+            )
 
     def _begin(self, standing: Standing) -> None:
         """A bar, if there is an end to go to."""

@@ -49,7 +49,7 @@ def wrong(field: Field, found: "Column") -> "Column":
 
 
 def shown(found: "Column") -> "Column":
-    return F.substring(found.cast("string"), 1, SHOWN_CHARACTERS)
+    return F.make_valid_utf8(F.substring(found.cast("string"), 1, SHOWN_CHARACTERS))
 
 
 def missing(field: Field) -> "Column":

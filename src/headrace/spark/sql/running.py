@@ -166,8 +166,13 @@ class _Query:
         names = parse(self._spark, self._text)
         found = find(names, self._lake.names, lambda: self._topics.names)
         followed = _followed(found) if follow else set()
-        views = {each.called: self._view(each, followed) for each in found if not each.name.past}
         words = {each.name: self._word(each) for each in found}
+        try:
+            views = {
+                each.called: self._view(each, followed) for each in found if not each.name.past
+            }
+        except AnalysisException as error:
+            raise explained(error) from error
         with _NAMING:
             for name, view in views.items():
                 view.createOrReplaceTempView(quoted(name))

@@ -13,6 +13,7 @@ from headrace.model import AtTime, Earliest, Latest, TopicPartition
 from headrace.spark.pipelines.definition import Derive, Pipeline, Topic
 from headrace.spark.pipelines.fields import KAFKA_COLUMNS, Json
 from headrace.spark.pipelines.lake import Lake
+from headrace.spark.pipelines.runner import refuse_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,7 +82,9 @@ class Topics:
 
     @cached_property
     def _connection(self) -> Connection:
-        return self._connect()
+        connection = self._connect()
+        refuse_settings(connection)
+        return connection
 
     @cached_property
     def _admin(self) -> Admin:
