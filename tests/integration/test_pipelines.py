@@ -359,6 +359,14 @@ def test_kafka_is_read_once_for_all_tables_of_a_batch(rig, spark):
     assert Listener.rows == 90
 
 
+def test_a_topic_without_records_may_be_read_again_and_again(rig):
+    for _ in range(2):
+        assert rig.run().rows_in == 0
+    rig.send(events := some_events(10))
+    assert rig.run().rows_in == 10
+    assert_tables(rig.lake, events)
+
+
 def test_a_table_of_rows_that_was_deleted_is_not_gone_on_with(rig):
     """The checkpoint would go on in the middle, and all other tables would be emptied."""
     events = some_events(60)

@@ -19,9 +19,11 @@ from support.waiting import eventually
 APP = """
 import os, time
 import headrace as hr
+from headrace.clients import resolve
 
 app = hr.App()
 empty = hr.App()
+distant = hr.App()
 
 @app.consumer(os.environ["TOPIC"], group=os.environ["GROUP"], concurrency=10)
 def handle(value: bytes) -> None:
@@ -30,6 +32,11 @@ def handle(value: bytes) -> None:
         raise ValueError("no good")
     with open(os.environ["LEDGER"], "a") as ledger:
         ledger.write(f"{value.decode()} {os.getpid()}\\n")
+
+@distant.consumer(os.environ["TOPIC"], group=os.environ["GROUP"], executor="process")
+def tell(value: bytes) -> None:
+    with open(os.environ["LEDGER"], "a") as ledger:
+        ledger.write(f"{value.decode()} {resolve().bootstrap}\\n")
 """
 
 
@@ -104,18 +111,22 @@ def test_instances_share_the_work_and_stop_in_order(shop, kafka_cluster, admin):
     assert shop.handled() == list(range(2000))
 
 
-def test_instances_read_the_cluster_of_the_profile(shop, kafka_cluster):
-    """With its settings; what the environment says is another cluster."""
+@pytest.mark.parametrize("app", ["app", "distant"])
+def test_instances_read_the_cluster_of_the_profile(shop, kafka_cluster, app):
+    """What the environment says is another cluster. Their own processes know of it too."""
     send_numbers(kafka_cluster.bootstrap, shop.topic, 10, keys=10)
     (shop.folder / "headrace.toml").write_text(
         f'[profiles.prod]\nbootstrap = "{kafka_cluster.bootstrap}"\n'
     )
-    command = ("--profile", "prod", "run", "shop:app")
+    command = ("--profile", "prod", "run", f"shop:{app}")
     process = shop.command(*command, HEADRACE_BOOTSTRAP="127.0.0.1:1")
     eventually(lambda: len(shop.handled()) == 10, "all are handled", 60)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
+    if app == "distant":
+        told = {line.split()[1] for line in shop.ledger.read_text().splitlines()}
+        assert told == {kafka_cluster.bootstrap}
 
 
 def test_a_connection_reaches_an_instance_whole():

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.model import Record, TimestampType
 from headrace.services.reconcile import (
     MOST_RANGES,
     Files,
@@ -16,7 +17,7 @@ from headrace.services.reconcile import (
     judge,
 )
 from headrace.services.reconcile_places import Lonely, Run, Seen, Walk, runs
-from headrace.services.reconcile_sources import chunks_of_files, files_of
+from headrace.services.reconcile_sources import chunks_of_files, files_of, row_id_of
 from headrace.spark.ledger import Entry
 from headrace.spark.pipelines.accounts import Counts
 
@@ -341,3 +342,13 @@ def test_rows_sent_at_least_once_are_told_apart_by_the_dead_letters_that_are_the
     entries = piece("a", 0, 120, rows=12, digest=0)
     found = files_of(entries, "clicks", "clicks.dead", letters={"a:3": 2, "a:7": 1})
     assert (found.rows, found.dead, found.sent, found.exact) == (11, 2, 9, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "row_id"),
+    [(b"f00:7", "f00:7"), (b"\xff\x00\x01", "FF0001"), (None, "clicks:0:42")],
+)
+def test_a_row_has_the_id_that_the_pipeline_gives_it(given, row_id):
+    headers = (("other", b"x"), ("headrace-row", given))
+    kind = TimestampType.CREATE_TIME
+    assert row_id_of(Record("clicks", 0, 42, 0, kind, None, b"v", headers)) == row_id

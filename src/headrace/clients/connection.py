@@ -54,12 +54,17 @@ def use_by_default(connection: Connection) -> None:
     _by_default[:] = [connection]
 
 
+def default_connection() -> Connection | None:
+    """What `use_by_default` was given, for processes that this one starts."""
+    return _by_default[0] if _by_default else None
+
+
 def resolve(profile: str | None = None, environment: Mapping[str, str] = os.environ) -> Connection:
     """The connection that is meant; see the module's docstring for the order."""
     if profile is not None:
         return _named(profile, environment)
-    if _by_default:
-        return _by_default[0]
+    if (connection := default_connection()) is not None:
+        return connection
     if bootstrap := environment.get("HEADRACE_BOOTSTRAP"):
         return Connection(
             bootstrap, environment.get("HEADRACE_REGISTRY"), source="HEADRACE_BOOTSTRAP"

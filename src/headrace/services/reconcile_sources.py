@@ -423,4 +423,7 @@ def _place(record: Record) -> str:
 
 
 def _text(value: bytes) -> str:
-    return value.decode("utf-8", "replace")
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.hex().upper()

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from headrace.clients.connection import Connection, default_connection, use_by_default
 from headrace.clients.reader import to_record
 from headrace.errors import HeadraceError, OperationFailed
 from headrace.model import Record
@@ -78,7 +79,9 @@ class ProcessCrew(Crew):
             # Forking a process with threads and a Kafka client in it is not safe.
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_prepare,
-            initargs=(self._job,),
+            # The handler's module is imported when the job is unpickled: then its clients must know
+            # already which cluster is meant.
+            initargs=(default_connection(), pickle.dumps(self._job)),
         )
         self._pool, self._ready = pool, False
         # A process starts when something is submitted and none is idle: so all start now.
@@ -234,9 +237,12 @@ _job: Job
 _decode: Decoder
 
 
-def _prepare(job: Job) -> None:
+def _prepare(connection: Connection | None, pickled: bytes) -> None:
     global _job, _decode
-    _job, _decode = job, Decoder(job.serde)
+    if connection is not None:
+        use_by_default(connection)
+    _job = pickle.loads(pickled)
+    _decode = Decoder(_job.serde)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to deal with
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -227,6 +227,8 @@ class Forwarding:
                 )
         except Exception:
             if not stop.is_set():
+                self._look_again(checkpoint, 0, stop)  # Spark would say that offsets have changed
+            if not stop.is_set():
                 raise
         if self._failure is not None:
             raise self._failure
