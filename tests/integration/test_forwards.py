@@ -1,9 +1,6 @@
 """From topic to topic: every good record once, every bad one a dead letter, in real time too."""
 
-import contextlib
-import os
 import signal
-import subprocess
 import threading
 from pathlib import Path
 
@@ -15,7 +12,6 @@ from headrace.clients import Connection
 from headrace.errors import BadInput
 from headrace.spark.pipelines import Derive, Expect, Field, Forward, Json, Topic
 from headrace.spark.pipelines.runner import StreamOptions, stream
-from support.cli import HEADRACE
 from support.ingest import records
 from support.waiting import eventually
 
@@ -203,32 +199,12 @@ def rows_arrived(ways):
     return [orjson.loads(record.value)["n"] for record in records(ways.cluster, ways.to)]
 
 
-@contextlib.contextmanager
-def killed(headrace, folder, *arguments):
-    """A command that gets SIGKILL at the end, and its JVM with it."""
-    driver = subprocess.Popen(
-        [HEADRACE, *arguments],
-        cwd=folder,
-        env=headrace.environment,
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        yield
-        assert driver.poll() is None
-    finally:
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
-
-
-def test_a_driver_that_is_killed_and_a_commit_that_is_lost_repeat_nothing(
-    headrace, module, tmp_path
-):
+def test_a_driver_that_is_killed_and_a_commit_that_is_lost_repeat_nothing(headrace, module):
     """SIGKILL hits the driver and its JVM while records are on their way."""
     module.send(*range(300))
     arguments = ["stream", "plant:alarms", "--lake", "lake"]
     commits = module.lake / "_checkpoints/alarms/commits"
-    with killed(headrace, tmp_path, *arguments, "--every", "100ms", "--records-per-batch", "20"):
+    with headrace.killed(*arguments, "--every", "100ms", "--records-per-batch", "20"):
         eventually(lambda: (commits / "1").exists(), "two batches", SECONDS, every=0.01)
     assert 0 < len(rows_arrived(module)) < 300
     forget_last_commit(module.lake)
@@ -237,10 +213,10 @@ def test_a_driver_that_is_killed_and_a_commit_that_is_lost_repeat_nothing(
     assert sorted(rows_arrived(module)) == list(range(300))
 
 
-def test_real_time_mode_loses_nothing_when_it_is_killed(headrace, module, tmp_path):
+def test_real_time_mode_loses_nothing_when_it_is_killed(headrace, module):
     """At least once: what came since the last batch comes again."""
     arguments = ("stream", "plant:alarms", "--lake", "lake", "--realtime", "-o", "json")
-    with killed(headrace, tmp_path, *arguments):
+    with headrace.killed(*arguments):
         module.send(*range(20))
         eventually(lambda: len(rows_arrived(module)) >= 20, "the first ones", SECONDS)
     module.send(*range(20, 40))

@@ -1,9 +1,5 @@
 """Rows of a database table to a topic: each version once, whatever happens in between."""
 
-import os
-import signal
-import subprocess
-
 import pytest
 
 pytest.importorskip("pyspark")
@@ -13,7 +9,6 @@ from headrace.errors import BadInput, HeadraceError
 from headrace.spark.database.addresses import Address
 from headrace.spark.pipelines import INVOICES, Field
 from headrace.spark.pipelines.runner import StreamOptions, stream
-from support.cli import HEADRACE
 from support.ingest import records
 from support.invoices import Invoices, by_id, in_mode, versions_in
 from support.waiting import eventually
@@ -127,19 +122,9 @@ def test_a_driver_that_is_killed_repeats_nothing_and_misses_nothing(
         *("stream", "invoices", "--database", invoices.url, "--topic", topic),
         *("--lake", "lake", "--records-per-batch", "7"),
     ]
-    driver = subprocess.Popen(
-        [HEADRACE, *arguments, "--every", "100ms"],
-        cwd=tmp_path,
-        env=headrace.environment,
-        start_new_session=True,
-        stderr=subprocess.PIPE,
-    )
-    try:
+    with headrace.killed(*arguments, "--every", "100ms"):
         eventually(lambda: records(kafka_cluster, topic), "some rows", SECONDS)
-    finally:
-        os.killpg(driver.pid, signal.SIGKILL)
-        _, told = driver.communicate()
-    assert len(records(kafka_cluster, topic)) < 80, told.decode()
+    assert len(records(kafka_cluster, topic)) < 80
     invoices.change(1, "changed")
     invoices.change(80, "changed too")
     done = headrace(*arguments, "--once", "-o", "json", seconds=SECONDS).json

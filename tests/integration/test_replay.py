@@ -1,9 +1,6 @@
 """`replay`: a bounded range into tables of its own, once, whatever happens; and its dry run."""
 
 import contextlib
-import os
-import signal
-import subprocess
 import time
 from collections import Counter
 from datetime import UTC, datetime
@@ -23,7 +20,6 @@ from headrace.services.replay import (
     of_topic,
     plan_replay,
 )
-from support.cli import HEADRACE
 from support.ingest import records
 from support.lake import assert_tables, infos, some_events, table
 from support.waiting import eventually
@@ -239,26 +235,11 @@ def test_a_replay_that_is_killed_is_finished_by_the_same_command(rig, headrace, 
     send(rig, events)
     arguments = (*rig.arguments, "--from", "earliest", "--to", "latest", "--execute")
     arguments = (*arguments, "--records-per-batch", "100", "-o", "json")
-    driver = subprocess.Popen(
-        [HEADRACE, *arguments],
-        cwd=tmp_path,
-        env=headrace.environment,
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
     log = rig.lake / "sessions" / "_delta_log"
-
-    def has_begun_twice():
-        return driver.poll() is not None or len(list(log.glob("*.json"))) >= 2
-
-    try:
-        eventually(has_begun_twice, "a second batch", SECONDS, every=0.01)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(driver.pid, signal.SIGKILL)
-        _, told = driver.communicate()
-    assert driver.returncode == -signal.SIGKILL, told.decode()
+    with headrace.killed(*arguments):
+        eventually(
+            lambda: len(list(log.glob("*.json"))) >= 2, "a second batch", SECONDS, every=0.01
+        )
     send(rig, some_events(10, seed=9))
     counted = headrace.json(*rig.arguments, "--from", "earliest", "--to", "latest")
     assert counted["records"] == 300

@@ -1,13 +1,10 @@
 """`stream` as a process: stopped in order, killed in the middle, refused with a reason."""
 
-import os
 import signal
-import subprocess
 
 import pytest
 
 import headrace as hr
-from support.cli import HEADRACE
 from support.lake import assert_tables, infos, some_events
 from support.waiting import eventually
 
@@ -37,19 +34,9 @@ def test_a_driver_killed_between_two_tables_is_finished_by_the_next(
     send(kafka_cluster, topic, events)
     arguments = ["stream", "clickstream", "--topic", topic, "--lake", "lake"]
     lake = tmp_path / "lake"
-    driver = subprocess.Popen(
-        [HEADRACE, *arguments, "--every", "100ms", "--records-per-batch", "100"],
-        cwd=tmp_path,
-        env=headrace.environment,
-        start_new_session=True,
-        stderr=subprocess.PIPE,
-    )
-    try:
+    with headrace.killed(*arguments, "--every", "100ms", "--records-per-batch", "100"):
         eventually(lambda: commits(lake, "sessions") == 2, "a second batch", SECONDS, every=0.01)
-    finally:
-        os.killpg(driver.pid, signal.SIGKILL)
-        _, told = driver.communicate()
-    assert commits(lake, "events") < 3, told.decode()
+    assert commits(lake, "events") < 3
     done = headrace(*arguments, "--once", "-o", "json", seconds=SECONDS).json
     assert 0 < done["rows_in"] < 300
     assert_tables(lake, events)

@@ -1,11 +1,13 @@
 """The command line as its users have it: a process of its own, judged by what it prints."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,6 +94,25 @@ class Cli:
             env=self.environment,
         )
         return Running(process, arguments)
+
+    @contextlib.contextmanager
+    def killed(self, *arguments: str) -> Iterator[None]:
+        """A command that gets SIGKILL when the block ends, with all that it started; it must not
+        have ended by itself."""
+        process = subprocess.Popen(
+            [HEADRACE, *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        assert process.returncode == -signal.SIGKILL
 
     def with_variables(self, **variables: str) -> "Cli":
         """The same with other variables."""

@@ -1,7 +1,8 @@
 """Which cluster is meant, and the settings every client of it needs.
 
-First match wins: a profile by name (of headrace.toml, else a local cluster of that name), the
-variable HEADRACE_BOOTSTRAP, the default profile of headrace.toml, the running local cluster.
+First match wins: a profile by name (of headrace.toml, else a local cluster of that name), what
+`headrace run` told this process, the variable HEADRACE_BOOTSTRAP, the default profile of
+headrace.toml, the running local cluster.
 """
 
 import logging

@@ -14,7 +14,7 @@ import orjson
 from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.clients import Admin, Connection
-from headrace.errors import BadInput, ConfigError, HeadraceError, TopicNotFound
+from headrace.errors import BadInput, ConfigError, HeadraceError
 from headrace.model import Deadline
 from headrace.observe import Progress
 from headrace.spark.pipelines.batch import BatchDone, refuse_made_again
@@ -284,7 +284,7 @@ class Forwarding:
                 self._check_identity(checkpoint)
             if self._options.realtime:
                 self._refuse_few_slots(partitions)
-        except (BadInput, TopicNotFound) as failure:
+        except BadInput as failure:
             self._failure = failure
             stop.set()
         except HeadraceError:
