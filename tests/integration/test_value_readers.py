@@ -1,4 +1,4 @@
-"""Values on Spark, without Kafka: what is read of CSV and Avro, and what is said of the rest."""
+"""Values on Spark, without Kafka: what is read of them, and what is said of the rest."""
 
 import csv
 import io
@@ -12,13 +12,14 @@ import pytest
 from headrace.errors import RegistryError, RegistryUnreachable
 from headrace.serde import Registry
 from headrace.serde.avro import wire_header
-from headrace.spark.pipelines import Avro, Csv, Field
+from headrace.spark.pipelines import Avro, Csv, Field, Json
 from support.fake_registry import FakeRegistry
 
 pytest.importorskip("pyspark")
 
-from headrace.spark.pipelines import csv_values
 from headrace.spark.pipelines.avro_values import AvroReader
+from headrace.spark.pipelines.csv_values import CsvReader
+from headrace.spark.pipelines.json_values import JsonReader
 
 
 @pytest.fixture
@@ -36,9 +37,68 @@ def show(spark):
     return run
 
 
-# --- CSV ---
-
 THREE = (Field("a"), Field("b"), Field("c"))
+
+
+# --- JSON ---
+
+NAMES = ('"a"', '"b"', '"c"')
+ODD_NAMES = ('"A"', '"more"', '"a:b"', '"x\\"a"', '"\\u0061"')
+CONTENTS = ("null", "1", '"x"', '""', '"x:y"', '{"a":null}', '{"q":"b:"}', '["a:b"]', "[{}]")
+TEXT_PARTS = ("x", ":", '\\"a":', "\\\\", "}", "{", "é", "\ufffd", "\\u003a", '\\"')
+DAMAGES = (b"\xff", b"\xc3", b"}", b"{", b'"', b":", b"\x00", b"{}", b'{"a":1}', b"\\")
+
+
+def json_text(dice):
+    """An object with few fields, most of them declared; now and then it is damaged."""
+
+    def content():
+        if dice.random() < 0.5:
+            return dice.choice(CONTENTS)
+        return '"' + "".join(dice.choices(TEXT_PARTS, k=dice.randrange(4))) + '"'
+
+    names = [dice.choice(dice.choice((NAMES, NAMES, ODD_NAMES))) for _ in range(dice.randrange(5))]
+    colon = dice.choice((":", ":", " : "))
+    text = ("{" + ",".join(name + colon + content() for name in names) + "}").encode()
+    if dice.random() < 0.2:
+        at = dice.randrange(len(text) + 1)
+        text = text[:at] + dice.choice(DAMAGES) + text[at:]
+    return text
+
+
+def by_pythons_json(value):
+    """The object, or None if it is none."""
+    try:
+        found = json.loads(value.decode())
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def test_objects_are_read_as_pythons_own_parser_does(show, dice):
+    """No field is overlooked and no damage, whatever looks like a key, an end or a letter."""
+    values = [json_text(dice) for _ in range(20_000)]
+    rescued, frozen = (
+        show(JsonReader(Json(*THREE, drift=drift)), values) for drift in ("rescue", "freeze")
+    )
+    good = 0
+    for value, row, strict in zip(values, rescued, frozen, strict=True):
+        expected = by_pythons_json(value)
+        if expected is None:
+            assert isinstance(row, str), (value, row)
+            assert strict == row, value
+            continue
+        good += 1
+        more = sorted(expected.keys() - {"a", "b", "c"})
+        assert sorted(json.loads(row[3] or "{}")) == more, (value, row)
+        assert isinstance(strict, str) == bool(more), (value, strict)
+        for name, found in zip("abc", row, strict=False):
+            given = expected.get(name)
+            assert found == given or not isinstance(given, str | None), (value, row)
+    assert 5_000 < good < 18_000
+
+
+# --- CSV ---
 
 
 def by_python(text):
@@ -57,7 +117,7 @@ def test_rows_are_split_as_pythons_own_parser_does(show, dice):
         for _ in range(2000)
     ]
     value = Csv(*THREE, drift="rescue")
-    found = show(lambda records: csv_values.read(records, value), [t.encode() for t in texts])
+    found = show(CsvReader(value), [t.encode() for t in texts])
     good = 0
     for text, row in zip(texts, found, strict=True):
         fields = by_python(text)
@@ -108,7 +168,7 @@ def test_texts_get_the_types_of_their_fields_or_a_reason(show):
 
 
 def csv_reader(*fields, **options):
-    return lambda records: csv_values.read(records, Csv(*fields, **options))
+    return CsvReader(Csv(*fields, **options))
 
 
 def test_what_is_wrong_with_a_row_is_said(show):

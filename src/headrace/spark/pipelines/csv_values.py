@@ -5,6 +5,7 @@ character like any other. That is how `headrace ingest` reads files.
 """
 
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
@@ -20,17 +21,30 @@ _TEXT, _RAW, _FIELDS = "headrace:text", "headrace:raw", "headrace:fields"
 _QUOTE = '"'
 
 
-def read(records: "DataFrame", value: Csv) -> Read:
-    """What is in the rows that these records are."""
-    rows = (
-        records.withColumn(_TEXT, _without_line_end(F.col("value").cast("string")))
-        .withColumn(_RAW, _split(value.separator))
-        .withColumn(_FIELDS, _unquoted())
-    )
-    typed = [from_text(field.type, _text(n)) for n, field in enumerate(value.fields)]
-    rows = rows.withColumns({_typed(n): each for n, each in enumerate(typed)})
-    columns = [F.col(_typed(n)).alias(field.column) for n, field in enumerate(value.fields)]
-    return Read(rows, columns, _rescued(value), _problem(value))
+class CsvReader:
+    """Reads rows of CSV. Its expressions are made once and serve all batches."""
+
+    def __init__(self, value: Csv) -> None:
+        self._value = value
+
+    def __call__(self, records: "DataFrame") -> Read:
+        """What is in the rows that these records are."""
+        text, raw, fields, typed = self._steps
+        rows = records.withColumn(_TEXT, text).withColumn(_RAW, raw).withColumn(_FIELDS, fields)
+        return Read(rows.withColumns(typed), *self._found)
+
+    @cached_property
+    def _steps(self) -> "tuple[Column, Column, Column, dict[str, Column]]":
+        text = _without_line_end(F.col("value").cast("string"))
+        fields = enumerate(self._value.fields)
+        typed = {_typed(n): from_text(field.type, _text(n)) for n, field in fields}
+        return text, _split(self._value.separator), _unquoted(), typed
+
+    @cached_property
+    def _found(self) -> "tuple[list[Column], Column, Column]":
+        fields = enumerate(self._value.fields)
+        columns = [F.col(_typed(n)).alias(field.column) for n, field in fields]
+        return columns, _rescued(self._value), _problem(self._value)
 
 
 def _typed(number: int) -> str:

@@ -3,7 +3,6 @@
 A bad record keeps its key and value and has a reason; a good one has its columns, and null there.
 """
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
@@ -11,10 +10,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from headrace.clients.registries import registry_of
 from headrace.errors import ConfigError
 from headrace.spark.columns import ROW_HEADER
-from headrace.spark.pipelines import csv_values, json_values
 from headrace.spark.pipelines.avro_values import AvroReader
+from headrace.spark.pipelines.csv_values import CsvReader
 from headrace.spark.pipelines.definition import Derive, Lookup, Pipeline, Topic, Way
 from headrace.spark.pipelines.fields import KAFKA_COLUMNS, RESCUED, ROW_ID, Avro, Csv, Json, Value
+from headrace.spark.pipelines.json_values import JsonReader
 from headrace.spark.pipelines.lake import fingerprint
 from headrace.spark.pipelines.values import Reader, bounded, shown
 
@@ -40,9 +40,9 @@ def reader_of(source: Topic, connection: "Connection") -> Reader:
 
 def _plain_reader(value: Value) -> Reader:
     if isinstance(value, Json):
-        return partial(json_values.read, value=value)
+        return JsonReader(value)
     if isinstance(value, Csv):
-        return partial(csv_values.read, value=value)
+        return CsvReader(value)
     raise ConfigError(
         "Avro values are read batch by batch, which this pipeline does not do",
         hint="use JSON or CSV values, or a pipeline with tables",
@@ -63,11 +63,14 @@ def decode(
 
 def read_values(records: "DataFrame", value: Value, read: Reader | None = None) -> "DataFrame":
     """Typed rows, with a reason where a record is bad. Avro values need a reader."""
-    found = (read or _plain_reader(value))(records)
+    places = [F.col(name).alias(ours) for name, ours in zip(_KAFKA, KAFKA_COLUMNS, strict=True)]
+    # What is not needed further on is not carried from step to step.
+    needed = records.select("key", "value", _row_id().alias(ROW_ID), *places)
+    found = (read or _plain_reader(value))(needed)
     return found.rows.select(
         *found.columns,
-        _row_id().alias(ROW_ID),
-        *(F.col(name).alias(ours) for name, ours in zip(_KAFKA, KAFKA_COLUMNS, strict=True)),
+        ROW_ID,
+        *KAFKA_COLUMNS,
         found.rescued.alias(RESCUED),
         found.problem.alias(REASON),
         F.col("key").alias(RAW[0]),

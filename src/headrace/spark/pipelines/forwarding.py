@@ -104,7 +104,9 @@ class TopicInput:
 
     def rows(self, spark: "SparkSession", options: StreamOptions) -> "DataFrame":
         group = f"headrace-{self._name}"
-        reader = committed_records(spark, self._connection, self._topic.names, group)
+        reader = committed_records(
+            spark, self._connection, self._topic.names, group, realtime=options.realtime
+        )
         reader = reader.option("startingOffsets", "earliest")
         if not options.realtime:
             reader = reader.option("maxOffsetsPerTrigger", str(options.records_per_batch))

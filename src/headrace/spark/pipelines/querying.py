@@ -12,6 +12,7 @@ from headrace.clients import Admin, Connection
 from headrace.errors import TopicExists, TopicNotFound
 from headrace.model import Latest, TopicPartition
 from headrace.observe.signals import stopping_on_signals
+from headrace.spark.reading import committed
 from headrace.spark.running import cancelled_by_ctrl_c
 
 if TYPE_CHECKING:
@@ -93,18 +94,17 @@ def starting_after(
 
 
 def committed_records(
-    spark: "SparkSession", connection: Connection, names: Sequence[str], group: str
+    spark: "SparkSession",
+    connection: Connection,
+    names: Sequence[str],
+    group: str,
+    *,
+    realtime: bool = False,
 ) -> "DataStreamReader":
     """All that was committed to these topics."""
-    return (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", connection.bootstrap)
-        .option("subscribe", ",".join(names))
-        .option("includeHeaders", "true")
-        .option("kafka.isolation.level", "read_committed")
-        .option("failOnDataLoss", "true")
-        .option("groupIdPrefix", group)
-    )
+    reader = spark.readStream.format("kafka").option("subscribe", ",".join(names))
+    reader = reader.options(**committed(connection, known_ranges=not realtime))
+    return reader.option("groupIdPrefix", group)
 
 
 # --- the query's life ---

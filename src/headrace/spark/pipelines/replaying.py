@@ -22,6 +22,7 @@ from headrace.spark.pipelines.cutting import Cuts, continued, rest
 from headrace.spark.pipelines.definition import DEAD_LETTERS, Pipeline
 from headrace.spark.pipelines.holding import held
 from headrace.spark.pipelines.runner import RECORDS_PER_BATCH, StreamResult, refuse_settings
+from headrace.spark.reading import committed
 from headrace.spark.running import cancelled_by_ctrl_c, translate_failure
 from headrace.spark.session import session
 
@@ -176,13 +177,10 @@ def read_ranges(spark: "SparkSession", connection: Connection, ranges: Ranges) -
     )
     return (
         spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", connection.bootstrap)
+        .options(**committed(connection))
         .option("assign", _json(assigned))
         .option("startingOffsets", _json(begins))
         .option("endingOffsets", _json(ends))
-        .option("includeHeaders", "true")
-        .option("kafka.isolation.level", "read_committed")
-        .option("failOnDataLoss", "true")
         .load()
     )
 

@@ -14,6 +14,7 @@ from headrace.spark.pipelines.definition import Derive, Pipeline, Topic
 from headrace.spark.pipelines.fields import KAFKA_COLUMNS, Json
 from headrace.spark.pipelines.lake import Lake
 from headrace.spark.pipelines.runner import refuse_settings
+from headrace.spark.reading import committed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,14 +123,8 @@ class Topics:
         return self._admin.offsets(places, self._start, committed=True)
 
     def _options(self, name: str) -> dict[str, str]:
-        return {
-            "kafka.bootstrap.servers": self._connection.bootstrap,
-            "subscribe": name,
-            "includeHeaders": "true",
-            "kafka.isolation.level": "read_committed",
-            "failOnDataLoss": "true",
-            "groupIdPrefix": "headrace-sql",
-        }
+        own = {"subscribe": name, "groupIdPrefix": "headrace-sql"}
+        return committed(self._connection) | own
 
     def _columns(self, name: str, records: "DataFrame") -> "DataFrame":
         known = [each for each in self._pipelines if name in topics_of(each)]
