@@ -38,6 +38,7 @@ def show(spark):
 
 
 THREE = (Field("a"), Field("b"), Field("c"))
+NOON = datetime(2019, 10, 1, 12)
 
 
 # --- JSON ---
@@ -98,6 +99,12 @@ def test_objects_are_read_as_pythons_own_parser_does(show, dice):
     assert 5_000 < good < 18_000
 
 
+def test_bad_bytes_behind_what_spark_reads_of_a_date_are_seen(show):
+    read = JsonReader(Json(Field("day", "date")))
+    damaged, whole = b'{"day":"2019-10-01 \xff"}', b'{"day":"2019-10-01"}'
+    assert show(read, [damaged, whole]) == ["the value is not UTF-8", (NOON.date(), None)]
+
+
 # --- CSV ---
 
 
@@ -131,7 +138,6 @@ def test_rows_are_split_as_pythons_own_parser_does(show, dice):
     assert good > 100
 
 
-NOON = datetime(2019, 10, 1, 12)
 TEXTS = [
     ("long", {"5": 5, "-9223372036854775808": -(2**63)}, ("1.5", "x", "9223372036854775808")),
     ("int", {"7": 7}, ("2147483648", "1e3")),

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.errors import ConfigError
-from headrace.spark.session import LOCAL_MASTER, MASTER_VARIABLE, choose_master
+from headrace.spark.session import LOCAL_MASTER, MASTER_VARIABLE, _settings, choose_master
 
 TOML = """
 [spark]
@@ -47,3 +47,19 @@ def test_a_wrong_setting_is_named(folder):
     (folder / "headrace.toml").write_text("[spark]\nmaser = 'x'\n")
     with pytest.raises(ConfigError, match=r"spark\.maser"):
         choose_master(None)
+
+
+@pytest.mark.parametrize(
+    ("variable", "wishes", "ours"),
+    [
+        ("", {}, True),
+        ("-Xmx1g", {"spark.driver.defaultJavaOptions": "-ea"}, True),
+        ("-XX:+UseZGC", {}, False),
+        ("", {"spark.driver.defaultJavaOptions": "-ea -XX:+UseG1GC"}, False),
+    ],
+)
+def test_the_collector_is_ours_unless_somebody_chose_one(monkeypatch, variable, wishes, ours):
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", variable)
+    options = _settings([], LOCAL_MASTER, wishes)["spark.driver.extraJavaOptions"]
+    assert ("-XX:+UseParallelGC" in options) == ours
+    assert "GC" not in _settings([], "spark://far:7077", wishes)["spark.driver.extraJavaOptions"]

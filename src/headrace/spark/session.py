@@ -7,6 +7,7 @@ task that fails three more attempts, as a cluster would.
 
 import atexit
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -37,6 +38,7 @@ _AVRO_LIMITS = " ".join(
 )
 # Nobody waits for a single row: pauses matter less than what a collector takes beside the work.
 _THROUGHPUT = "-XX:+UseParallelGC"
+_JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
 
 def session(
@@ -64,7 +66,8 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # a setting alone is not always heeded
     (progress or Silent()).step(f"starting Spark on {master}")
     builder = builder_class.builder.appName(app).master(master)
-    for name, value in (_settings(jars, master) | wishes | dict(config or {})).items():
+    wishes |= dict(config or {})
+    for name, value in (_settings(jars, master, wishes) | wishes).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     _activate(spark)
@@ -101,11 +104,11 @@ def _checked(active: "SparkSession") -> "SparkSession":
     return active
 
 
-def _settings(jars: list[Path], master: str) -> dict[str, str]:
+def _settings(jars: list[Path], master: str, wishes: Mapping[str, str]) -> dict[str, str]:
     cores = str(os.cpu_count() or 1)
     quiet = resources.files("headrace.spark").joinpath("log4j2.properties")
     options = f"-Dlog4j2.configurationFile={quiet} {_AVRO_LIMITS}"
-    if master.startswith("local"):
+    if master.startswith("local") and not _collector_is_chosen(wishes):
         options += f" {_THROUGHPUT}"
     settings = {
         _MARK: "true",
@@ -136,6 +139,13 @@ def _settings(jars: list[Path], master: str) -> dict[str, str]:
             "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
         }
     return settings
+
+
+def _collector_is_chosen(wishes: Mapping[str, str]) -> bool:
+    """Java refuses to start with two collectors."""
+    said = [os.environ.get(name, "") for name in _JAVA_VARIABLES]
+    said.append(wishes.get("spark.driver.defaultJavaOptions", ""))
+    return any(re.search(r"-XX:\+Use\w+GC", each) for each in said)
 
 
 def _activate(spark: "SparkSession") -> None:

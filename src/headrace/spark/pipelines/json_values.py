@@ -20,6 +20,7 @@ _STRICT = {
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }
+_LENIENT = ("date", "timestamp", "binary")  # of a date, Spark drops what follows a blank
 _REPLACED = "\ufffd"  # what stands for bytes that are no UTF-8 once a text was decoded
 
 
@@ -107,9 +108,9 @@ def _rescued(value: Json) -> "Column":
     if value.drift == "freeze":
         return nothing()
     everything = F.from_json(_text(), "map<string,string>")
-    unknown = _unknown(value)
-    rescued = F.map_filter(everything, lambda name, _: F.array_contains(unknown, name))
-    return F.when(_may_have_more(value), F.when(F.size(unknown) > 0, F.to_json(rescued)))
+    known = [field.field for field in value.fields]
+    rescued = F.map_filter(everything, lambda name, _: ~name.isin(known))
+    return F.when(_may_have_more(value), F.when(F.size(_unknown(value)) > 0, F.to_json(rescued)))
 
 
 def _problem(value: Json) -> "Column":
@@ -136,6 +137,8 @@ def _is_suspicious(value: Json) -> "Column":
         _may_have_more(value),
         *(F.coalesce(each, F.lit(False)) for each in bad_bytes),
     ]
+    if any(field.type in _LENIENT for field in value.fields):
+        signs.append(~F.is_valid_utf8(_text()))
     return reduce(or_, signs)
 
 
