@@ -5,14 +5,23 @@ stands in line behind a fetch that the consumer has sent ahead, and at a partiti
 holds such a fetch back until something comes, half a second by default: every task of every batch
 would lose it. The ranges of a batch are known to be there, so nothing needs to be waited for; and
 with large polls there are few questions.
+
+A task takes a partition, and with five of them two cores are idle and busy in turns. `in_pieces`
+gives every core several tasks of one size. It is not for a sink that knows its pieces by the tasks
+that wrote them: another number of cores would cut them in another way.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from headrace.clients import Connection
 
 _KNOWN_RANGES = {"kafka.fetch.max.wait.ms": "10", "kafka.max.poll.records": "10000"}
+_TASKS_PER_CORE = 4
+_LEAST_RECORDS = 20_000  # fewer are not worth a task of their own
+_RECORDS_ON_A_CLUSTER = 50_000
 
 
 def committed(connection: "Connection", *, known_ranges: bool = True) -> dict[str, str]:
@@ -24,3 +33,13 @@ def committed(connection: "Connection", *, known_ranges: bool = True) -> dict[st
         "failOnDataLoss": "true",
     }
     return options | (_KNOWN_RANGES if known_ranges else {})
+
+
+def in_pieces(spark: "SparkSession", records: int) -> dict[str, str]:
+    """More options, for about so many records at a time: no task has to wait for a long one. How
+    many cores a cluster has is not known before its executors are there."""
+    context = spark.sparkContext
+    wanted = _RECORDS_ON_A_CLUSTER
+    if context._jsc.sc().isLocal():
+        wanted = max(_LEAST_RECORDS, records // (_TASKS_PER_CORE * context.defaultParallelism))
+    return {"maxRecordsPerPartition": str(wanted)}

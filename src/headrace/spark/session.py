@@ -122,6 +122,9 @@ def _settings(jars: list[Path], master: str, wishes: Mapping[str, str]) -> dict[
         # A stream runs the same queries in every batch. With room for 100 pieces of code, a few
         # tables are enough to have all of it made and compiled anew each time.
         "spark.sql.codegen.cache.maxEntries": "2000",
+        # For every part of an expression PySpark would tell Java which line of Python wrote it:
+        # four calls instead of one, and pipelines are made of thousands.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": options,

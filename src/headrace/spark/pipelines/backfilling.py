@@ -110,7 +110,7 @@ class _Lacking(Batches):
 
     def put_back(self, records: "DataFrame", progress: Progress) -> PutBack:
         try:
-            lonely = self._keep(self._without_known(self._decoded(records)))  # 1.
+            lonely = self._kept.keep(self._without_known(self._decoded(records)))  # 1.
             facts = self._facts(lonely)
             fresh, duplicates = self._without_duplicates(
                 lonely.where(F.col(REASON).isNull()), facts
@@ -120,14 +120,12 @@ class _Lacking(Batches):
             commit = self._next(found)
             if found.dead:
                 bad = lonely.where(F.col(REASON).isNotNull())
-                self._lake.append(DEAD_LETTERS, self._dead_rows(bad), commit)  # 2.
+                self._append_dead(bad, found.dead, commit)  # 2.
             if found.rows:
-                own = commit.of(self._pipeline.rows)
-                self._lake.append(self._pipeline.rows.name, self._rows(fresh), own)  # 3.
+                self._append_rows(fresh, found.rows, commit)  # 3.
             return found
         finally:
-            while self._kept:
-                self._kept.pop().unpersist()
+            self._kept.release()
 
     def _without_known(self, rows: "DataFrame") -> "DataFrame":
         """Records whose place is in no table."""

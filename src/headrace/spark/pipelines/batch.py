@@ -3,6 +3,7 @@
 The order is a protocol; DESIGN.md has it, and what happens when it is cut short.
 """
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from headrace.spark.pipelines.definition import DEAD_LETTERS, Lookup, Pipeline, 
 from headrace.spark.pipelines.deriving import Span, write_derived
 from headrace.spark.pipelines.evolving import with_new_columns
 from headrace.spark.pipelines.fields import KAFKA_COLUMNS, RESCUED, ROW_ID
+from headrace.spark.pipelines.keeping import Kept
 from headrace.spark.pipelines.lake import Commit, Lake, fingerprint
 from headrace.spark.pipelines.values import Reader, bounded
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 _HASH = "_hash"
 FUTURE = "interval 1 day"
+ROWS_PER_FILE = 250_000
+ROWS_WORTH_A_FILE = 20_000
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,17 @@ class _Facts:
         return self.oldest, self.newest
 
 
+def files_for(rows: int, cores: int) -> int:
+    """How many files so many rows are written to: few, but work for all cores, as much for each.
+
+    >>> files_for(1_000, 2), files_for(600_000, 2), files_for(600_000, 16)
+    (1, 4, 16)
+    """
+    at_once = min(cores, math.ceil(rows / ROWS_WORTH_A_FILE))
+    files = max(1, at_once, math.ceil(rows / ROWS_PER_FILE))
+    return files if files < cores else math.ceil(files / cores) * cores
+
+
 class Batches:
     """Runs the batches of one query, one after the other. Without `dead_letters`, bad records are
     written to their table only."""
@@ -102,7 +117,7 @@ class Batches:
         self._pipeline, self._lake, self._batching = pipeline, lake, batching
         self._dead_letters, self._topic_id, self._done = dead_letters, topic_id, done
         self._lookups: dict[Lookup, tuple[float, DataFrame]] = {}
-        self._kept: list[DataFrame] = []
+        self._kept = Kept()
         self._maybe_again = batching.open_batch is not None
         self.standing = standing
         self.failure: Exception | None = None
@@ -129,12 +144,11 @@ class Batches:
                 "the tables end",
             )
         try:
-            rows = self._keep(self._decoded(records))
+            rows = self._kept.keep(self._decoded(records))
             facts = self._facts(rows)
             counts = self._write(rows, facts, batch, ranges)
         finally:
-            while self._kept:
-                self._kept.pop().unpersist()
+            self._kept.release()
         self._maybe_again = False
         self._done(BatchDone(batch, counts, time.monotonic() - started, facts.written))
 
@@ -146,11 +160,6 @@ class Batches:
 
     def _decoded(self, records: "DataFrame") -> "DataFrame":
         return decode(records, self._pipeline, self._lookup, self._read)
-
-    def _keep(self, table: "DataFrame") -> "DataFrame":
-        """In memory until the end of the batch."""
-        self._kept.append(table.persist())
-        return self._kept[-1]
 
     def _has(self, table: str, commit: Commit) -> bool:
         """Whether an earlier attempt at this batch has written this table."""
@@ -189,10 +198,9 @@ class Batches:
         after = self.standing.after(counts, ranges, facts.trusted)
         commit = self._commit(batch, ranges, counts, after)
         if facts.dead:
-            self._write_dead(rows.where(F.col(REASON).isNotNull()), commit)
+            self._write_dead(rows.where(F.col(REASON).isNotNull()), facts.dead, commit)
         self._write_derived(fresh, late, facts.span, commit)
-        own = commit.of(self._pipeline.rows)
-        self._lake.append(self._pipeline.rows.name, self._rows(fresh), own)
+        self._append_rows(fresh, counts.rows_out, commit)
         self.standing = after
         return counts
 
@@ -255,7 +263,7 @@ class Batches:
         fresh = fresh.drop("_number")
         if present is not None:
             fresh = fresh.join(present, ROW_ID, "left_anti")
-        fresh = self._keep(fresh)  # the table that it is compared with changes at the end
+        fresh = self._kept.keep(fresh)  # the table that it is compared with changes at the end
         return fresh, facts.rows - facts.dead - fresh.count()
 
     def _present(self, facts: _Facts) -> "DataFrame | None":
@@ -296,17 +304,18 @@ class Batches:
 
     # --- writing ---
 
-    def _write_dead(self, dead: "DataFrame", commit: Commit) -> None:
+    def _write_dead(self, dead: "DataFrame", count: int, commit: Commit) -> None:
         if self._has(DEAD_LETTERS, commit):  # and so their topic has them
             return
         if self._dead_letters is not None:
             self._dead_letters.send(dead, commit)
-        self._lake.append(DEAD_LETTERS, self._dead_rows(dead), commit)
+        self._append_dead(dead, count, commit)
 
-    def _dead_rows(self, dead: "DataFrame") -> "DataFrame":
+    def _append_dead(self, dead: "DataFrame", count: int, commit: Commit) -> None:
         raw = [F.col(name).alias(name.removeprefix("headrace:")) for name in (REASON, *RAW)]
         pipeline = F.lit(self._pipeline.name).alias("pipeline")
-        return dead.select(pipeline, *KAFKA_COLUMNS, ROW_ID, *raw)
+        rows = dead.select(pipeline, *KAFKA_COLUMNS, ROW_ID, *raw)
+        self._append(DEAD_LETTERS, rows, count, commit)
 
     def _write_derived(
         self, fresh: "DataFrame", late: "dict[str, DataFrame]", span: Span | None, commit: Commit
@@ -318,9 +327,19 @@ class Batches:
                 limit = self._limit(table)
                 rows = fresh.where(F.coalesce(F.col(moment) >= F.lit(limit), F.lit(True)))
                 if not self._has(table.late_name, commit):
-                    self._lake.append(table.late_name, self._rows(late[table.name]), commit)
+                    late_rows = self._rows(late[table.name])
+                    count = commit.info["late"][table.name]
+                    self._append(table.late_name, late_rows, count, commit)
             if not self._has(table.name, commit):
                 write_derived(table, rows, moment, span, self._lake, commit.of(table))
+
+    def _append_rows(self, fresh: "DataFrame", count: int, commit: Commit) -> None:
+        table = self._pipeline.rows
+        self._append(table.name, self._rows(fresh), count, commit.of(table))
+
+    def _append(self, table: str, rows: "DataFrame", count: int, commit: Commit) -> None:
+        files = files_for(count, rows.sparkSession.sparkContext.defaultParallelism)
+        self._lake.append(table, rows.coalesce(files), commit)
 
     def _rows(self, fresh: "DataFrame") -> "DataFrame":
         value = self._pipeline.source.value

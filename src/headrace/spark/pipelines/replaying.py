@@ -22,7 +22,7 @@ from headrace.spark.pipelines.cutting import Cuts, continued, rest
 from headrace.spark.pipelines.definition import DEAD_LETTERS, Pipeline
 from headrace.spark.pipelines.holding import held
 from headrace.spark.pipelines.runner import RECORDS_PER_BATCH, StreamResult, refuse_settings
-from headrace.spark.reading import committed
+from headrace.spark.reading import committed, in_pieces
 from headrace.spark.running import cancelled_by_ctrl_c, translate_failure
 from headrace.spark.session import session
 
@@ -175,9 +175,10 @@ def read_ranges(spark: "SparkSession", connection: Connection, ranges: Ranges) -
         {topic: {p: at[side] for p, at in places.items()} for topic, places in wanted.items()}
         for side in (0, 1)
     )
+    records = sum(end - begin for places in wanted.values() for begin, end in places.values())
     return (
         spark.read.format("kafka")
-        .options(**committed(connection))
+        .options(**committed(connection), **in_pieces(spark, records))
         .option("assign", _json(assigned))
         .option("startingOffsets", _json(begins))
         .option("endingOffsets", _json(ends))

@@ -29,6 +29,7 @@ from headrace.spark.pipelines.querying import (
     triggered,
     wait_for_end,
 )
+from headrace.spark.reading import in_pieces
 from headrace.spark.running import translate_failure
 from headrace.spark.session import session
 
@@ -288,4 +289,5 @@ class _Running:
             partitions = sum(partitions_of(self._admin, names).values())
             limit = batch_limit(records_left(self._admin, names, standing.ends), limit, partitions)
         reader = reader.option("maxOffsetsPerTrigger", str(limit))
+        reader = reader.options(**in_pieces(spark, limit))
         return reader.option("startingOffsets", starting)

@@ -1,0 +1,90 @@
+"""What a batch must not cost: rows made twice, memory that stays, idle cores, files without end."""
+
+from dataclasses import replace
+
+import pytest
+from deltalake import DeltaTable
+
+import headrace as hr
+from headrace.clients import Connection
+from headrace.model import Latest, TopicPartition
+from headrace.spark import reading
+from headrace.spark.pipelines import CLICKSTREAM
+from headrace.spark.pipelines.keeping import Kept
+from headrace.spark.pipelines.replaying import read_ranges
+from headrace.spark.pipelines.runner import StreamOptions, stream
+from support.lake import assert_tables, some_events
+
+
+def held(spark):
+    return spark.sparkContext._jsc.sc().getPersistentRDDs().size()
+
+
+@pytest.fixture
+def filled(kafka_cluster, make_topic):
+    """A topic of 3 partitions with 600 events; one of them twice, and three bad records."""
+    topic, events = make_topic(3), some_events(600)
+    with hr.Producer(kafka_cluster.bootstrap) as producer:
+        for number, event in enumerate([*events, events[0]]):
+            row = ("headrace-row", event.row)
+            producer.send(topic, event.to_json(), headers=[row], partition=number % 3)
+        for partition in range(3):
+            producer.send(topic, b"nonsense", partition=partition)
+    return topic, events
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_what_is_kept_is_made_once_and_gone_after_its_release(spark, monkeypatch, tmp_path, local):
+    monkeypatch.setattr("headrace.spark.pipelines.keeping._is_local", lambda _table: local)
+    path = tmp_path / "lines.txt"
+    path.write_text("one\ntwo\n")
+    before, kept = held(spark), Kept()
+    rows = kept.keep(spark.read.text(str(path)))
+    assert rows.count() == 2
+    path.unlink()
+    assert {row.value for row in rows.collect()} == {"one", "two"}
+    assert held(spark) == before + 1
+    kept.release()
+    assert held(spark) == before
+
+
+def test_a_pipeline_keeps_nothing_behind_its_end(filled, kafka_cluster, spark, tmp_path):
+    topic, events = filled
+    before = held(spark)
+    options = StreamOptions(CLICKSTREAM, str(tmp_path / "lake"), topic=topic)
+    stream(options, Connection(kafka_cluster.bootstrap))
+    assert held(spark) == before
+    assert_tables(tmp_path / "lake", events)
+
+
+def test_a_small_batch_of_many_partitions_is_one_file(filled, kafka_cluster, spark, tmp_path):
+    topic, _ = filled
+    alone = replace(CLICKSTREAM, derived=())
+    stream(StreamOptions(alone, str(tmp_path), topic=topic), Connection(kafka_cluster.bootstrap))
+    for table in ("events", "dead_letters"):
+        assert len(DeltaTable(str(tmp_path / table)).file_uris()) == 1
+
+
+def test_a_long_partition_is_shared_by_tasks(
+    filled, kafka_cluster, spark, monkeypatch, tmp_path, admin
+):
+    monkeypatch.setattr(reading, "_LEAST_RECORDS", 50)
+    topic, events = filled
+    ends = {
+        str(at.partition): (0, end)
+        for at, end in admin.offsets([TopicPartition(topic, p) for p in range(3)], Latest()).items()
+    }
+    connection = Connection(kafka_cluster.bootstrap)
+    found = read_ranges(spark, connection, {topic: ends})
+    assert found.rdd.getNumPartitions() > 3
+    assert found.select("partition", "offset").distinct().count() == 604
+    tasks, keep = [], Kept.keep
+
+    def counting(kept, rows):
+        tasks.append(rows.rdd.getNumPartitions())
+        return keep(kept, rows)
+
+    monkeypatch.setattr(Kept, "keep", counting)
+    stream(StreamOptions(CLICKSTREAM, str(tmp_path / "lake"), topic=topic), connection)
+    assert tasks[0] > 3
+    assert_tables(tmp_path / "lake", events)
