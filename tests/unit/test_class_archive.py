@@ -80,6 +80,15 @@ def test_a_java_that_hangs_is_a_warning_and_no_error(tmp_path, progress, monkeyp
     assert len(progress.warnings) == 1
 
 
+def test_the_users_java_settings_do_not_reach_it(tmp_path, progress, monkeypatch):
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:+UseG1GC")
+    refuses = '#!/bin/sh\n[ -z "$JDK_JAVA_OPTIONS" ] || exit 1\n'
+    archive = archive_with(tmp_path, WRITES_THE_ARCHIVE.replace("#!/bin/sh\n", refuses))
+    note_classes(archive, b"java/lang/Object\n")
+    archive.write(progress)
+    assert archive.exists
+
+
 def test_without_noted_classes_nothing_is_done(tmp_path, progress):
     archive = archive_with(tmp_path, "#!/bin/sh\nexit 1\n")
     archive.write(progress)

@@ -12,7 +12,7 @@ import pytest
 from headrace.errors import ClusterError, ServerDied
 from headrace.local import servers
 from headrace.local.class_archive import ClassArchive
-from headrace.local.java import Java
+from headrace.local.java import Java, java_environment
 from headrace.local.processes import Server, mark
 from headrace.local.spec import KAFKA_VERSION, BrokerSpec, ClusterSpec, new_cluster_id
 
@@ -139,11 +139,18 @@ def test_the_users_java_settings_do_not_reach_the_servers(monkeypatch):
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xmx1m")
     monkeypatch.setenv("CLASSPATH", "/mine")
     monkeypatch.setenv("KEPT", "1")
-    environment = servers._environment()
+    environment = java_environment()
     assert environment["KEPT"] == "1"
     assert not {"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "CLASSPATH"} & set(
         environment
     )
+
+
+def test_nor_do_they_reach_kafkas_tools(kafka, broker, monkeypatch):
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:+UseG1GC")
+    refuses = '#!/bin/sh\n[ -z "$JDK_JAVA_OPTIONS" ] || exit 1\n'
+    servers.format_data(kafka(FORMATS.replace("#!/bin/sh\n", refuses)), SPEC, [broker])
+    assert kafka(f"{refuses}echo fine\n").run("kafka.Tool", seconds=10) == "fine\n"
 
 
 def test_waiting_ends_when_the_address_answers_with_success(live, answering):

