@@ -299,15 +299,6 @@ def test_a_digest_depends_on_topic_key_and_value(field):
     assert digest([row]) != digest([other])
 
 
-@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1), st.data())
-def test_a_digest_that_was_given_is_taken(numbers, data):
-    rows = Batch.of(batch_of(value=[b"v"] * len(numbers), digest=numbers), "a")
-    none = Batch.of(batch_of(value=[b"v"] * len(numbers), digest=[0] * len(numbers)), "a")
-    assert rows.digest == (none.digest + sum(numbers)) % 2**64
-    at = data.draw(st.integers(0, len(numbers)))
-    assert add_digests(rows.part(0, at).digest, rows.part(at).digest) == rows.digest
-
-
 # --- check_columns ---
 
 
@@ -330,7 +321,6 @@ GOOD = {
     "partition": [t.IntegerType(), t.LongType()],
     "timestamp": [t.TimestampType(), t.LongType()],
     "piece": [t.StringType()],
-    "digest": [t.LongType()],
 }
 
 

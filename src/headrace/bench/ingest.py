@@ -80,10 +80,7 @@ class Bench:
         rows.table.write.format("noop").mode("overwrite").save()
 
     def exactly_once(self, rows: Rows) -> None:
-        from headrace.spark.ingest.events import with_digest
-
-        table = with_digest(rows.table)
-        writer = table.write.format("headrace").option("job", f"bench-{uuid.uuid4()}")
+        writer = rows.table.write.format("headrace").option("job", f"bench-{uuid.uuid4()}")
         writer = writer.option("topic", TOPIC).option("pieces", rows.pieces)
         writer.option("bootstrap", self.cluster.bootstrap).mode("append").save()
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructField, StructType
 
-COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp", "piece", "digest")
+COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp", "piece")
 HEADER = "header:"  # and a name: a column for one header, null where a row has none
 ROW_HEADER = "headrace-row"  # a row's id, by which a repeated one is known
 
@@ -38,7 +38,6 @@ def _check_column(field: "StructField") -> None:
         "partition": (t.IntegerType, t.LongType),
         "timestamp": (t.TimestampType, t.LongType),
         "piece": (t.StringType,),
-        "digest": (t.LongType,),
     }
     types = texts if field.name.startswith(HEADER) else allowed.get(field.name)
     if types is None or field.name == HEADER:

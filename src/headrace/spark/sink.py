@@ -3,8 +3,8 @@
 >>> (events.writeStream.format("headrace")                         # doctest: +SKIP
 ...     .option("topic", "clicks").option("checkpointLocation", path).start())
 
-Columns: key, value, headers, topic, partition, timestamp, piece, digest, and `header:NAME` for a
-header that is null where a row has none; only value is needed. Options:
+Columns: key, value, headers, topic, partition, timestamp, piece, and `header:NAME` for a header
+that is null where a row has none; only value is needed. Options:
 `topic` for rows without one; `job`, the name under which a batch that failed is run again;
 `batch`, the number of this batch in a job of many: entries of older ones are forgotten;
 `pieces`, a JSON list with the name of each partition's piece, in place of column piece;

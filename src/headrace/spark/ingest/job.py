@@ -257,13 +257,11 @@ class _Ingest:
         )
 
     def _write(self, table: "DataFrame", chunks: Sequence[ChunkToRead]) -> None:
-        from headrace.spark.ingest.events import with_digest
-
         options = self._options
         if options.guarantee == "at-least-once":
             self._write_with_sparks_own_sink(table)
             return
-        writer = with_digest(table).write.format("headrace").option("job", self._job)
+        writer = table.write.format("headrace").option("job", self._job)
         writer = writer.option("topic", options.topic)
         writer = writer.option("pieces", names_option(chunks))
         writer = writer.option("limitTopic", options.dead_topic)

@@ -315,7 +315,7 @@ class Batches:
         raw = [F.col(name).alias(name.removeprefix("headrace:")) for name in (REASON, *RAW)]
         pipeline = F.lit(self._pipeline.name).alias("pipeline")
         rows = dead.select(pipeline, *KAFKA_COLUMNS, ROW_ID, *raw)
-        self._append(DEAD_LETTERS, rows, count, commit)
+        self._append_few(DEAD_LETTERS, rows, count, commit)
 
     def _write_derived(
         self, fresh: "DataFrame", late: "dict[str, DataFrame]", span: Span | None, commit: Commit
@@ -329,17 +329,20 @@ class Batches:
                 if not self._has(table.late_name, commit):
                     late_rows = self._rows(late[table.name])
                     count = commit.info["late"][table.name]
-                    self._append(table.late_name, late_rows, count, commit)
+                    self._append_few(table.late_name, late_rows, count, commit)
             if not self._has(table.name, commit):
                 write_derived(table, rows, moment, span, self._lake, commit.of(table))
 
     def _append_rows(self, fresh: "DataFrame", count: int, commit: Commit) -> None:
-        table = self._pipeline.rows
-        self._append(table.name, self._rows(fresh), count, commit.of(table))
+        table, files = self._pipeline.rows, self._files(fresh, count)
+        self._lake.append(table.name, self._rows(fresh).coalesce(files), commit.of(table))
 
-    def _append(self, table: str, rows: "DataFrame", count: int, commit: Commit) -> None:
-        files = files_for(count, rows.sparkSession.sparkContext.defaultParallelism)
-        self._lake.append(table, rows.coalesce(files), commit)
+    def _append_few(self, table: str, rows: "DataFrame", count: int, commit: Commit) -> None:
+        """Few among many: they are found where the many are, and brought together then."""
+        self._lake.append(table, rows.repartition(self._files(rows, count)), commit)
+
+    def _files(self, rows: "DataFrame", count: int) -> int:
+        return files_for(count, rows.sparkSession.sparkContext.defaultParallelism)
 
     def _rows(self, fresh: "DataFrame") -> "DataFrame":
         value = self._pipeline.source.value
