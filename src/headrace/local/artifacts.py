@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPException
 from importlib import resources
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 from headrace.errors import ArtifactError, ChecksumMismatch, ConfigError, HeadraceError, NoRoom
@@ -196,7 +196,7 @@ class Store:
         beside = Path(tempfile.mkdtemp(dir=self._unpacked, prefix=".unpacking-"))
         try:
             with tarfile.open(archive) as tar:
-                tar.extractall(beside, filter="data")
+                _extract(tar, beside)
             beside.rename(folder)
         except OSError as error:
             if not folder.is_dir():  # somebody else may have finished first
@@ -372,6 +372,17 @@ def _mismatch(artifact: Artifact, digest: str, repository: Repository) -> Checks
         expected=artifact.sha256,
         actual=digest,
     )
+
+
+def _extract(tar: tarfile.TarFile, folder: Path) -> None:
+    if hasattr(tarfile, "data_filter"):
+        tar.extractall(folder, filter="data")
+        return
+    # Python 3.11.0 to 3.11.3 knows no filters. What comes here has the checksum of the lock.
+    for name in map(PurePosixPath, tar.getnames()):
+        if name.is_absolute() or ".." in name.parts:
+            raise tarfile.ExtractError(f"{name} would be outside {folder}")
+    tar.extractall(folder)
 
 
 def _cannot_store(artifact: Artifact, folder: Path, error: OSError) -> ArtifactError:
