@@ -35,7 +35,7 @@ def filled(kafka_cluster, make_topic):
 
 @pytest.mark.parametrize("local", [True, False])
 def test_what_is_kept_is_made_once_and_gone_after_its_release(spark, monkeypatch, tmp_path, local):
-    monkeypatch.setattr("headrace.spark.pipelines.keeping._is_local", lambda _table: local)
+    monkeypatch.setattr("headrace.spark.pipelines.keeping.is_local", lambda _spark: local)
     path = tmp_path / "lines.txt"
     path.write_text("one\ntwo\n")
     before, kept = held(spark), Kept()

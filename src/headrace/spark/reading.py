@@ -7,11 +7,13 @@ would lose it. The ranges of a batch are known to be there, so nothing needs to 
 with large polls there are few questions.
 
 A task takes a partition, and with five of them two cores are idle and busy in turns. `in_pieces`
-gives every core several tasks of one size. It is not for a sink that knows its pieces by the tasks
-that wrote them: another number of cores would cut them in another way.
+gives every core several tasks of one size. It is not for forwards: a piece of theirs is a
+partition, and one task writes it.
 """
 
 from typing import TYPE_CHECKING
+
+from headrace.spark.session import is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +42,6 @@ def in_pieces(spark: "SparkSession", records: int) -> dict[str, str]:
     many cores a cluster has is not known before its executors are there."""
     context = spark.sparkContext
     wanted = _RECORDS_ON_A_CLUSTER
-    if context._jsc.sc().isLocal():
+    if is_local(spark):
         wanted = max(_LEAST_RECORDS, records // (_TASKS_PER_CORE * context.defaultParallelism))
     return {"maxRecordsPerPartition": str(wanted)}

@@ -77,6 +77,11 @@ def session(
     return spark
 
 
+def is_local(spark: "SparkSession") -> bool:
+    """Whether Spark runs in one process on this machine: no executor can be lost."""
+    return bool(spark.sparkContext._jsc.sc().isLocal())
+
+
 def choose_master(given: str | None) -> tuple[str, dict[str, str]]:
     """The master that counts, and what else headrace.toml wants of Spark."""
     file = find_profile_file()

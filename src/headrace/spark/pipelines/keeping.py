@@ -9,6 +9,8 @@ made again.
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.spark.session import is_local
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -21,7 +23,7 @@ class Kept:
 
     def keep(self, table: "DataFrame") -> "DataFrame":
         """The same rows, made when they are needed first and then no more."""
-        if not _is_local(table):
+        if not is_local(table.sparkSession):
             self._held.append(table.persist()._jdf)
             return table
         rows = table.localCheckpoint(eager=False)
@@ -31,7 +33,3 @@ class Kept:
     def release(self) -> None:
         while self._held:
             self._held.pop().unpersist(False)
-
-
-def _is_local(table: "DataFrame") -> bool:
-    return bool(table.sparkSession.sparkContext._jsc.sc().isLocal())
