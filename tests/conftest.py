@@ -98,6 +98,6 @@ def spark() -> "Iterator[SparkSession]":
     """One Spark session for all tests that need one."""
     from headrace.spark import session
 
-    made = session(config={"spark.driver.memory": "1g"})
+    made = session(config={"spark.driver.memory": "1500m"})
     yield made
     made.stop()

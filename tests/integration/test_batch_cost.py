@@ -14,6 +14,7 @@ from headrace.spark.pipelines.keeping import Kept
 from headrace.spark.pipelines.replaying import read_ranges
 from headrace.spark.pipelines.runner import StreamOptions, stream
 from support.lake import assert_tables, some_events
+from support.waiting import eventually
 
 
 def held(spark):
@@ -88,3 +89,36 @@ def test_a_long_partition_is_shared_by_tasks(
     stream(StreamOptions(CLICKSTREAM, str(tmp_path / "lake"), topic=topic), connection)
     assert tasks[0] > 3
     assert_tables(tmp_path / "lake", events)
+
+
+def records_in_memory(spark):
+    """How many of Kafka's records Spark's Java holds, after it has swept."""
+    jvm, new_array = spark._jvm, spark.sparkContext._gateway.new_array
+    java = jvm.java.lang
+    server = java.management.ManagementFactory.getPlatformMBeanServer()
+    # By reflection: the server's own class is hidden from callers like Py4J.
+    kind = java.Class.forName("javax.management.MBeanServer")
+    invoke = next(each for each in kind.getMethods() if each.getName() == "invoke")
+    signature, arguments = new_array(java.String, 1), new_array(java.Object, 1)
+    signature[0], arguments[0] = "[Ljava.lang.String;", new_array(java.String, 0)
+    given = new_array(java.Object, 4)
+    given[0] = jvm.javax.management.ObjectName("com.sun.management:type=DiagnosticCommand")
+    given[1], given[2], given[3] = "gcClassHistogram", arguments, signature
+    histogram = invoke.invoke(server, given)
+    counts = [
+        int(line.split()[1])
+        for line in histogram.splitlines()
+        if "org.apache.kafka.clients.consumer.ConsumerRecord" in line.split()
+    ]
+    return sum(counts)
+
+
+def test_records_do_not_stay_in_memory_when_they_are_read(kafka_cluster, make_topic, spark):
+    topic = make_topic(1)
+    with hr.Producer(kafka_cluster.bootstrap) as producer:
+        for number in range(5_000):
+            producer.send(topic, b"%d" % number)
+    options = reading.committed(Connection(kafka_cluster.bootstrap))
+    records = spark.read.format("kafka").options(**options).option("subscribe", topic).load()
+    assert records.agg({"value": "max"}).collect()[0][0] is not None
+    eventually(lambda: records_in_memory(spark) < 5_000, "the records are gone")
