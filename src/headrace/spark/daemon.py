@@ -1,13 +1,16 @@
 """PySpark's daemon, from which workers are forked; but one whose task was cancelled dies quietly.
 
-When a task is cancelled, the JVM closes its worker's pipe. A worker that writes just then prints
-the broken pipe's traceback, which on one machine ends up on the user's terminal.
+When a task is cancelled, the JVM closes its worker's connection. A worker that writes or reads just
+then prints the traceback of it, which on one machine ends up on the user's terminal. What happens
+in the code of a task is told to the JVM and does not come here.
 """
 
 import sys
 import traceback
 
 from pyspark import daemon
+
+CONNECTION_CLOSED = (BrokenPipeError, ConnectionResetError, EOFError)
 
 
 class _Tales:
@@ -17,7 +20,7 @@ class _Tales:
 
     @staticmethod
     def print_exc() -> None:
-        if not isinstance(sys.exc_info()[1], BrokenPipeError):
+        if not isinstance(sys.exc_info()[1], CONNECTION_CLOSED):
             traceback.print_exc()
 
 
