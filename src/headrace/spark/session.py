@@ -144,7 +144,7 @@ def _settings(jars: list[Path], master: str, wishes: Mapping[str, str]) -> dict[
     if master.startswith("local"):
         settings |= {
             "spark.driver.memory": "2g",
-            # What Spark keeps must fit into the other half.
+            # With half of the memory for what is new, what Spark keeps must fit into the rest.
             "spark.memory.fraction": "0.4",
             "spark.python.daemon.module": "headrace.spark.daemon",
             "spark.driver.host": "127.0.0.1",

@@ -74,7 +74,7 @@ def read_values(records: "DataFrame", value: Value, read: Reader | None = None) 
         found.rescued.alias(RESCUED),
         found.problem.alias(REASON),
         F.col("key").alias(RAW[0]),
-        F.col("value").cast("binary").alias(RAW[1]),
+        F.col("value").cast("binary").alias(RAW[1]),  # a reader may have made it a text
     )
 
 

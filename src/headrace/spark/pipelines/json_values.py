@@ -34,19 +34,22 @@ class JsonReader:
 
     def __call__(self, records: "DataFrame") -> Read:
         """What is in the values of these records."""
-        text = F.col("value").cast("string")
         # As a text the value is looked at where it lies; bytes are copied for each look.
-        rows = records.withColumns({_PARSED: self._parsed, "value": text})
+        rows = records.withColumns({_PARSED: self._parsed, "value": _bytes_as_text()})
         return Read(rows, *self._found)
 
     @cached_property
     def _parsed(self) -> "Column":
-        return F.from_json(F.col("value").cast("string"), _schema(self._value), _STRICT)
+        return F.from_json(_bytes_as_text(), _schema(self._value), _STRICT)
 
     @cached_property
     def _found(self) -> "tuple[list[Column], Column, Column]":
         columns = [_typed(field).alias(field.column) for field in self._value.fields]
         return columns, _rescued(self._value), _problem(self._value)
+
+
+def _bytes_as_text() -> "Column":
+    return F.col("value").cast("string")
 
 
 def _text() -> "Column":
@@ -65,7 +68,7 @@ def _may_have_more(value: Json) -> "Column":
 
     Every key but the first follows a comma. With one comma less than declared fields are there, or
     as many more as their texts have, there is no other key. It may say so wrongly, but never the
-    contrary: where an escaped quote or an object in the object could deceive, it says so.
+    contrary: where an escaped quote or comma or an object in the object could deceive, it says so.
     """
     parts = _parts(_text())
     keys = reduce(add, (F.when(_is_there(field), 1).otherwise(0) for field in value.fields))
