@@ -80,9 +80,12 @@ class Bench:
         rows.table.write.format("noop").mode("overwrite").save()
 
     def exactly_once(self, rows: Rows) -> None:
+        from headrace.spark.settings import ROWS_UNMEASURED, set_meanwhile
+
         writer = rows.table.write.format("headrace").option("job", f"bench-{uuid.uuid4()}")
         writer = writer.option("topic", TOPIC).option("pieces", rows.pieces)
-        writer.option("bootstrap", self.cluster.bootstrap).mode("append").save()
+        with set_meanwhile(self.spark, ROWS_UNMEASURED):  # as ingest does
+            writer.option("bootstrap", self.cluster.bootstrap).mode("append").save()
 
     def tuned(self, rows: Rows) -> None:
         from headrace.spark.ingest.job import SPARKS_SINK

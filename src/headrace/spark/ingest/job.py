@@ -32,6 +32,7 @@ from headrace.spark.ingest.source import ChunkToRead, names_option, plan_option
 from headrace.spark.ledger import FILE_ENTRY, Entry, Ledger, ensure_ledger, entry_key, ingest_job
 from headrace.spark.running import cancelled_by_ctrl_c, translate_failure, watching
 from headrace.spark.session import session
+from headrace.spark.settings import ROWS_UNMEASURED, set_meanwhile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -273,7 +274,8 @@ class _Ingest:
         for name, value in self._connection.settings.items():
             plain = value.get_secret_value() if isinstance(value, SecretStr) else value
             writer = writer.option(f"kafka.{name}", str(plain))
-        writer.mode("append").save()
+        with set_meanwhile(table.sparkSession, ROWS_UNMEASURED):  # a chunk's rows fit into memory
+            writer.mode("append").save()
 
     def _write_with_sparks_own_sink(self, table: "DataFrame") -> None:
         if self._connection.settings:

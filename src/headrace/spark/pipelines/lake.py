@@ -1,8 +1,7 @@
 """Tables in a folder, each a Delta table, and what their commits say."""
 
-import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ import orjson
 
 from headrace.errors import BadInput
 from headrace.spark.pipelines.definition import Lookup
+from headrace.spark.settings import set_meanwhile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,7 +90,7 @@ class Lake:
 
     def delete(self, table: str, condition: str, commit: Commit) -> None:
         said = {_TXN["userMetadata"]: commit.options["userMetadata"]}
-        with _settings(self._spark, said):
+        with set_meanwhile(self._spark, said):
             self._spark.sql(f"DELETE FROM delta.`{self.path(table)}` WHERE {condition}")
 
     def merge(self, table: str, rows: "DataFrame", on: str, clauses: str, commit: Commit) -> None:
@@ -101,7 +101,7 @@ class Lake:
             f"MERGE INTO delta.`{self.path(table)}` AS t USING headrace_merged AS s "
             f"ON {on} {clauses}"
         )
-        with _settings(spark, {_TXN[name]: value for name, value in commit.options.items()}):
+        with set_meanwhile(spark, {_TXN[name]: value for name, value in commit.options.items()}):
             for attempt in range(1, MERGE_ATTEMPTS + 1):
                 try:
                     spark.sql(statement)
@@ -133,14 +133,3 @@ def _read_info(text: str) -> dict[str, Any] | None:
     except orjson.JSONDecodeError:
         return None
     return info if isinstance(info, dict) and {"pipeline", "so_far"} <= set(info) else None
-
-
-@contextlib.contextmanager
-def _settings(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in settings:
-            spark.conf.unset(name)
