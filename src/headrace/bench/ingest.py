@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headrace.spark.ingest.source import ChunkToRead
 
 QUESTION = "How fast do files come into Kafka exactly once, beside Spark's own sink?"
-ROWS = 2_000_000
+ROWS = 5_000_000
 WARM_UP_ROWS = 500_000
 ROUNDS = 3
 BAD = 0.01
