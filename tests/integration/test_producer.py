@@ -9,7 +9,14 @@ import pytest
 import headrace as hr
 from headrace.clients import Interceptor, RoundRobin
 from headrace.clients.partitioners import murmur2_partition
-from headrace.errors import BadInput, BufferFull, ConfigError, DeliveryFailed, TopicNotFound
+from headrace.errors import (
+    BadInput,
+    BufferFull,
+    ConfigError,
+    DeliveryFailed,
+    KafkaFailure,
+    TopicNotFound,
+)
 
 
 def read(cluster, topic):
@@ -83,6 +90,8 @@ def test_a_full_buffer_blocks_then_says_how_full_and_drops_nothing():
     assert caught.value.facts["pending"] == 10
     with pytest.raises(BufferFull):
         producer.send_many("t", [b"x"] * 5)
+    with pytest.raises(KafkaFailure, match="10 records had no"):
+        producer.close(timeout=0)
 
 
 def test_a_buffer_that_fills_again_and_again_loses_nothing(kafka_cluster, make_topic):

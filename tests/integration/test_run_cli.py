@@ -40,6 +40,11 @@ def tell(value: bytes) -> None:
 """
 
 
+# Seconds for a record. 2,000 of them are a minute's work for one instance: there is some left for
+# the other, however late it comes.
+SLOW = "0.3"
+
+
 class Shop:
     """An app in a folder, and the command that runs it."""
 
@@ -95,7 +100,7 @@ def shop(tmp_path, headrace, make_topic):
 
 def test_instances_share_the_work_and_stop_in_order(shop, kafka_cluster, admin):
     send_numbers(kafka_cluster.bootstrap, shop.topic, 2000, keys=100)
-    process = shop.run("shop:app", "--instances", "2", "-o", "json", WORK="0.02")
+    process = shop.run("shop:app", "--instances", "2", "-o", "json", WORK=SLOW)
     eventually(lambda: len(shop.handlers()) == 2, "both instances are at work", 60)
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
@@ -152,7 +157,7 @@ def test_a_failing_handler_ends_all_instances_with_its_error(shop, kafka_cluster
 
 def test_a_killed_instance_is_reported_and_the_others_stop(shop, kafka_cluster):
     send_numbers(kafka_cluster.bootstrap, shop.topic, 2000, keys=100)
-    process = shop.run("shop:app", "--instances", "2", WORK="0.05")
+    process = shop.run("shop:app", "--instances", "2", WORK=SLOW)
     eventually(lambda: len(shop.handlers()) == 2, "both instances are at work", 60)
     victim = min(shop.handlers())
     psutil.Process(victim).kill()
@@ -163,7 +168,7 @@ def test_a_killed_instance_is_reported_and_the_others_stop(shop, kafka_cluster):
 
 def test_instances_end_with_the_command_that_started_them(shop, kafka_cluster):
     send_numbers(kafka_cluster.bootstrap, shop.topic, 2000, keys=100)
-    process = shop.run("shop:app", "--instances", "2", WORK="0.05")
+    process = shop.run("shop:app", "--instances", "2", WORK=SLOW)
     eventually(lambda: len(shop.handlers()) == 2, "both instances are at work", 60)
     process.kill()
     eventually(lambda: not any(map(psutil.pid_exists, shop.handlers())), "no instance is left", 60)
