@@ -2,6 +2,7 @@
 
 import pytest
 
+pytest.importorskip("pyspark")
 from headrace.spark.settings import ROWS_UNMEASURED, set_meanwhile
 
 NAMES = ("spark.sql.shuffle.partitions", "spark.sql.session.timeZone", *ROWS_UNMEASURED)
@@ -17,7 +18,7 @@ def test_what_the_owner_had_set_or_left_alone_is_there_again(spark, ends):
     assert before["spark.sql.shuffle.partitions"] is not None
     assert before[NAMES[-1]] is None, "a setting that nobody has touched"
     try:
-        with set_meanwhile(spark, dict.fromkeys(NAMES[:1], "3") | ROWS_UNMEASURED):
+        with set_meanwhile(spark, {NAMES[0]: "3"} | ROWS_UNMEASURED):
             assert settings(spark) == before | {NAMES[0]: "3"} | ROWS_UNMEASURED
             if ends == "in a failure":
                 raise RuntimeError("the query failed")
