@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import urllib.request
+from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -112,7 +113,7 @@ class SparkCluster:
     def _wait_for(self, workers: int, what: str) -> None:
         for _ in Deadline(SECONDS_TO_START).polls(every=0.1):
             self._check_alive()
-            state = self._state()
+            state = master_state(f"http://{HOST}:{self._page}")
             if state.get("status") == "ALIVE" and state["aliveworkers"] >= workers:
                 return
         raise ServerDied(
@@ -129,13 +130,19 @@ class SparkCluster:
                     hint=f"look into {log}",
                 )
 
-    def _state(self) -> dict[str, Any]:
-        try:
-            with _direct.open(f"http://{HOST}:{self._page}/json/", timeout=5) as answer:
-                state: dict[str, Any] = json.load(answer)
-        except OSError:  # not yet
-            return {}
-        return state
+
+def master_state(page: str) -> dict[str, Any]:
+    """What a master says of itself at its web address; nothing while it is not ready to.
+
+    It opens its port first and adds its pages one by one: until the one for programs is there,
+    the one for people answers in its place.
+    """
+    try:
+        with _direct.open(f"{page}/json/", timeout=5) as answer:
+            state: dict[str, Any] = json.load(answer)
+    except (OSError, HTTPException, ValueError):
+        return {}
+    return state
 
 
 def _spark_home() -> Path:
