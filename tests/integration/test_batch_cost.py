@@ -8,9 +8,11 @@ from deltalake import DeltaTable
 import headrace as hr
 from headrace.clients import Connection
 from headrace.model import Latest, TopicPartition
+from headrace.services.delta_tables import Snapshot
 from headrace.spark import reading
 from headrace.spark.pipelines import CLICKSTREAM
 from headrace.spark.pipelines.keeping import Kept
+from headrace.spark.pipelines.lake import Lake
 from headrace.spark.pipelines.replaying import read_ranges
 from headrace.spark.pipelines.runner import StreamOptions, stream
 from support.lake import assert_tables, some_events
@@ -89,6 +91,31 @@ def test_a_long_partition_is_shared_by_tasks(
     stream(StreamOptions(CLICKSTREAM, str(tmp_path / "lake"), topic=topic), connection)
     assert tasks[0] > 3
     assert_tables(tmp_path / "lake", events)
+
+
+def test_the_size_of_tables_is_told_with_each_batch_without_work_for_spark(
+    filled, kafka_cluster, spark, monkeypatch, tmp_path
+):
+    topic, _ = filled
+    told, jobs, ask = [], [], Lake.known_bytes
+    scheduler = spark.sparkContext._jsc.sc().dagScheduler()
+
+    def counting(lake, table):
+        before = scheduler.numTotalJobs()
+        size = ask(lake, table)
+        jobs.append(scheduler.numTotalJobs() - before)
+        return size
+
+    monkeypatch.setattr(Lake, "known_bytes", counting)
+    options = StreamOptions(CLICKSTREAM, str(tmp_path), topic=topic, records_per_batch=300)
+    stream(options, Connection(kafka_cluster.bootstrap), on_batch=told.append)
+    assert len(told) > 1
+    assert sum(jobs) == 0
+    tables = ("events", "sessions", "funnel", "revenue", "dead_letters")
+    sizes = {name: sum(Snapshot(tmp_path / name).file_sizes()) for name in tables}
+    assert told[-1].tables == sizes
+    assert told[-1].state == sum(sizes.values()) > told[0].state > 0
+    assert not (tmp_path / "revenue_late").exists()
 
 
 def records_in_memory(spark):

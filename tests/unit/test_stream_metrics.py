@@ -15,7 +15,14 @@ from headrace.spark.pipelines.batch import BatchDone
 from support.http import get
 
 ENDED = datetime(2026, 1, 1, tzinfo=UTC)
-FIRST = BatchDone(0, Counts(1000, 990, 4, 6), 2.0, ENDED - timedelta(seconds=90), ENDED)
+FIRST = BatchDone(
+    0,
+    Counts(1000, 990, 4, 6),
+    2.0,
+    ENDED - timedelta(seconds=90),
+    ENDED,
+    {"events": 1_400_000, "sessions": 200_000},
+)
 SECOND = BatchDone(1, Counts(10, 10), 0.5, None, ENDED)
 
 
@@ -34,6 +41,8 @@ def test_batches_are_added_up_for_prometheus():
         'headrace_stream_duplicates_total{pipeline="clicks"} 6.0',
         'headrace_stream_records_per_second{pipeline="clicks"} 20.0',
         'headrace_stream_delay_seconds{pipeline="clicks"} 90.0',
+        'headrace_stream_table_bytes{pipeline="clicks",table="events"} 1.4e+06',
+        'headrace_stream_table_bytes{pipeline="clicks",table="sessions"} 200000.0',
     ):
         assert line in lines
 
@@ -49,5 +58,5 @@ def test_the_table_has_a_line_for_each_batch():
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(table([FIRST, SECOND]))
     lines = [line.split() for line in console.export_text().splitlines()]
-    assert ["0", "1,000", "990", "4", "6", "2.0", "500", "1.5", "min"] in lines
+    assert ["0", "1,000", "990", "4", "6", "2.0", "500", "1.5", "min", "1.6", "MB"] in lines
     assert ["1", "10", "10", "0", "0", "0.5", "20"] in lines

@@ -2,9 +2,9 @@
 
 The same records of a topic are read into Spark's `noop`, as Spark comes and with the settings by
 which Headrace reads; read, decoded and written to a Delta table by plain Spark, with no checks; and
-by pipelines: to the table of events alone, without its lag being shown, and to all four tables of
-the clickstream. In turns, several rounds; ratios are taken within a round, and the median round
-counts. A round before that warms up: what Java has compiled is there for all alike.
+by pipelines: to the table of events alone, the same with neither lag nor metrics, and to all four
+tables of the clickstream. In turns, several rounds; ratios are taken within a round, and the median
+round counts. A round before that warms up: what Java has compiled is there for all alike.
 """
 
 import tempfile
@@ -22,6 +22,7 @@ from headrace.clients import Admin, Connection
 from headrace.local import LocalCluster
 from headrace.observe import Progress, Silent
 from headrace.services.generate import write_clickstream
+from headrace.services.stream_metrics import StreamMetrics
 from headrace.spark.columns import ROW_HEADER
 from headrace.spark.reading import committed, in_pieces
 
@@ -42,7 +43,8 @@ FIELDS = (
 )
 NOOP, PLAIN = "Spark, Kafka to noop", "Spark, read, decode, write"
 NOOP_LIKE_US = "Spark, Kafka to noop, read like headrace"
-EVENTS, SILENT, FULL = "headrace, events", "headrace, events, no lag shown", "headrace, four tables"
+EVENTS, FULL = "headrace, events", "headrace, four tables"
+SILENT = "headrace, events, no lag, no metrics"
 
 
 @dataclass(frozen=True)
@@ -89,25 +91,29 @@ class Bench:
         writer = rows.writeStream.format("delta").option("checkpointLocation", self._new())
         writer.trigger(availableNow=True).start(self._new()).awaitTermination()
 
-    def events(self, topic: str, *, show_lag: bool = True) -> None:
+    def events(self, topic: str, *, watched: bool = True) -> None:
         from headrace.spark.pipelines import CLICKSTREAM
 
-        self._stream(replace(CLICKSTREAM, derived=()), topic, show_lag)
+        self._stream(replace(CLICKSTREAM, derived=()), topic, watched)
 
     def silent(self, topic: str) -> None:
-        self.events(topic, show_lag=False)
+        self.events(topic, watched=False)
 
     def full(self, topic: str) -> None:
         from headrace.spark.pipelines import CLICKSTREAM
 
-        self._stream(CLICKSTREAM, topic, show_lag=True)
+        self._stream(CLICKSTREAM, topic, watched=True)
 
-    def _stream(self, pipeline: "Pipeline", topic: str, show_lag: bool) -> None:
+    def _stream(self, pipeline: "Pipeline", topic: str, watched: bool) -> None:
         from headrace.spark.pipelines.runner import StreamOptions, stream
 
-        stream(
-            StreamOptions(pipeline, self._new(), topic=topic, show_lag=show_lag), self.connection
-        )
+        options = StreamOptions(pipeline, self._new(), topic=topic, show_lag=watched)
+        if not watched:
+            stream(options, self.connection)
+            return
+        metrics = StreamMetrics(pipeline.name)
+        with metrics.served(0):
+            stream(options, self.connection, on_batch=metrics.tell)
 
     def _records(self, topic: str, settings: Mapping[str, str] | None = None) -> "DataFrame":
         reader = self.spark.readStream.format("kafka").option("subscribe", topic)
@@ -185,5 +191,5 @@ def _ratios(times: dict[str, list[float]]) -> dict[str, float]:
         "events / noop, read like headrace": median_ratio(times[EVENTS], times[NOOP_LIKE_US]),
         "plain Spark / noop": median_ratio(times[PLAIN], times[NOOP]),
         "four tables / events": median_ratio(times[FULL], times[EVENTS]),
-        "lag shown / not shown": median_ratio(times[EVENTS], times[SILENT]),
+        "lag and metrics / neither": median_ratio(times[EVENTS], times[SILENT]),
     }

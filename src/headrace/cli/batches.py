@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from headrace.spark.pipelines.batch import BatchDone
 
 SHOWN = 10
-_HEADS = (">batch", ">records", ">rows", ">dead", ">duplicates", ">seconds", ">records/s", ">delay")
+_HEADS = (
+    *(">batch", ">records", ">rows", ">dead", ">duplicates"),
+    *(">seconds", ">records/s", ">delay", ">state"),
+)
 
 
 def telling(progress: TerminalProgress) -> "Callable[[BatchDone], None]":
@@ -52,12 +55,16 @@ def live(progress: TerminalProgress) -> "Iterator[Callable[[BatchDone], None]]":
 
 
 def table(batches: "Sequence[BatchDone] | deque[BatchDone]") -> "RenderableType":
-    """A line for each batch, and its delay: how old the newest record was when it was done."""
+    """A line for each batch, and its delay: how old the newest record was when it was done.
+
+    The state is what the tables take.
+    """
     rows = [
         (
             *(batch.batch, batch.counts.rows_in, batch.counts.rows_out, batch.counts.rows_dead),
             *(batch.counts.duplicates, f"{batch.seconds:.1f}", f"{batch.rate:,.0f}"),
             "" if batch.delay is None else _span(batch.delay),
+            "" if batch.state is None else f"{batch.state / 1e6:,.1f} MB",
         )
         for batch in batches
     ]

@@ -22,6 +22,7 @@ class StreamMetrics:
     def __init__(self, pipeline: str) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge
 
+        self._pipeline = pipeline
         self.registry = CollectorRegistry()
 
         def counter(name: str, what: str) -> Counter:
@@ -44,6 +45,12 @@ class StreamMetrics:
         self._delay = gauge(
             "delay_seconds", "From the newest record of the last batch to the batch's end"
         )
+        self._tables = Gauge(
+            "headrace_stream_table_bytes",
+            "Bytes of a table after the last batch: tables are all the state there is",
+            ["pipeline", "table"],
+            registry=self.registry,
+        )
 
     def tell(self, batch: "BatchDone") -> None:
         """One more batch is done."""
@@ -55,6 +62,8 @@ class StreamMetrics:
         self._rate.set(batch.rate)
         if batch.delay is not None:
             self._delay.set(batch.delay)
+        for table, size in batch.tables.items():
+            self._tables.labels(self._pipeline, table).set(size)
 
     @contextlib.contextmanager
     def served(self, port: int) -> Iterator[int]:

@@ -46,6 +46,7 @@ class BatchDone:
     seconds: float
     newest: datetime | None = None  # of its records, by Kafka's clock
     ended: datetime = field(default_factory=lambda: datetime.now(UTC))
+    tables: Mapping[str, int] = field(default_factory=dict)  # their bytes after it
 
     @property
     def rate(self) -> float:
@@ -56,6 +57,11 @@ class BatchDone:
     def delay(self) -> float | None:
         """How old its newest record was at its end, in seconds."""
         return None if self.newest is None else (self.ended - self.newest).total_seconds()
+
+    @property
+    def state(self) -> int | None:
+        """The bytes of all tables, which are all the state that a pipeline has."""
+        return sum(self.tables.values()) if self.tables else None
 
 
 class Batching(Protocol):
@@ -150,13 +156,19 @@ class Batches:
         finally:
             self._kept.release()
         self._maybe_again = False
-        self._done(BatchDone(batch, counts, time.monotonic() - started, facts.written))
+        seconds_taken = time.monotonic() - started
+        sizes = self._sizes()
+        self._done(BatchDone(batch, counts, seconds_taken, facts.written, tables=sizes))
 
     def close(self) -> None:
         """Nothing is kept in memory any more."""
         for _, table in self._lookups.values():
             table.unpersist()
         self._lookups.clear()
+
+    def _sizes(self) -> dict[str, int]:
+        sizes = {name: self._lake.known_bytes(name) for name in self._pipeline.table_names}
+        return {name: size for name, size in sizes.items() if size is not None}
 
     def _decoded(self, records: "DataFrame") -> "DataFrame":
         return decode(records, self._pipeline, self._lookup, self._read)

@@ -286,14 +286,18 @@ class Pipeline:
     def columns(self) -> tuple[str, ...]:
         return columns_of(self.source.fields, self.steps)
 
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        """Of all tables that it writes, those for what was late or bad among them."""
+        late = [
+            table.late_name for table in self.derived if isinstance(table, Totals) and table.late
+        ]
+        return (*(table.name for table in self.tables), *late, DEAD_LETTERS)
+
     def _check_tables(self) -> None:
-        names = [DEAD_LETTERS]
         for table in self.tables:
             check_name("table", table.name)
-            names.append(table.name)
-            if isinstance(table, Totals) and table.late:
-                names.append(table.late_name)
-        refuse_twins(f"pipeline {self.name!r} has two tables", names)
+        refuse_twins(f"pipeline {self.name!r} has two tables", list(self.table_names))
         for table in self.derived:
             timed = isinstance(table, Sessions | Latest) or table.windows or table.late
             if timed and self.time is None:
