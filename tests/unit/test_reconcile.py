@@ -10,6 +10,7 @@ from headrace.services.reconcile import (
     Files,
     Partition,
     PassedOver,
+    Source,
     Table,
     Topic,
     Unsent,
@@ -28,8 +29,12 @@ TABLE = Table("events", rows=90, dead=6, counts=COUNTS)
 FILES = Files(rows=110, dead=10)
 
 
+def judge_one(topic, table, files=None, seen=None):
+    return judge(table, Source(topic, files, seen))
+
+
 def test_what_adds_up_is_balanced_without_a_word():
-    account = judge(TOPIC, TABLE, FILES)
+    account = judge_one(TOPIC, TABLE, FILES)
     assert account.balanced
     assert account.findings == ()
     shown = account.to_json()
@@ -42,7 +47,7 @@ def test_what_adds_up_is_balanced_without_a_word():
 
 
 def test_without_files_only_the_second_equation_counts():
-    account = judge(TOPIC, TABLE)
+    account = judge_one(TOPIC, TABLE)
     assert account.balanced
     assert (account.file_rows, account.file_dead_rows, account.dead_rows) == (None, None, 6)
 
@@ -94,7 +99,7 @@ BROKEN = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_each_thing_that_is_wrong_is_said_where_it_is(case):
     topic, found, files, missing, what, where, count = BROKEN[case]
-    account = judge(topic, found, files)
+    account = judge_one(topic, found, files)
     assert not account.balanced
     assert account.missing == missing
     (finding,) = account.findings
@@ -103,34 +108,65 @@ def test_each_thing_that_is_wrong_is_said_where_it_is(case):
     assert finding.hint
 
 
+def two_topics(first, second):
+    """Of a table that is made of both."""
+    other = Topic("views", [Partition(0, 0, 30, 0, 30)])
+    return judge(TABLE, Source(TOPIC, *first), Source(other, *second))
+
+
+def test_topics_of_one_table_are_added_up():
+    account = two_topics([Files(rows=60, dead=5)], [Files(rows=50, dead=5)])
+    assert account.balanced
+    assert account.to_json()["topics"] == ["clicks", "views"]
+    assert (account.file_rows, account.file_dead_rows, account.kafka_rows) == (110, 10, 100)
+    short = two_topics([Files(rows=60, dead=5)], [Files(rows=52, dead=5)])
+    (finding,) = short.findings
+    assert (short.balanced, short.missing, finding.where) == (False, 2, "clicks, views")
+
+
+def test_topics_with_and_without_files_cannot_be_told_apart_by_counts():
+    account = two_topics([Files(rows=60, dead=5)], [None])
+    (note,) = account.findings
+    assert (account.balanced, note.hint) == (True, "--full tells them apart")
+    assert not two_topics([Files(rows=160, dead=5)], [None]).balanced
+
+
+def test_what_is_missing_is_named_in_its_own_topic():
+    nothing, one = Seen(70, 4), Seen(30, 0, missing=[Run(0, 7, 7, 1)])
+    account = two_topics([None, nothing], [None, one])
+    (finding,) = account.findings
+    assert (account.missing, finding.where, finding.first) == (1, "views[0]", 7)
+    assert "--topic views --missing" in finding.hint
+
+
 def test_unread_and_passed_over_records_are_named_by_offset():
-    (unread,) = judge(partition(latest=130, unread=7), TABLE).findings
+    (unread,) = judge_one(partition(latest=130, unread=7), TABLE).findings
     assert (unread.first, unread.last) == (120, 129)
     passed = Topic("clicks", [PARTITION], [PassedOver(0, 50, 59, None)])
-    (finding,) = judge(passed, TABLE).findings
+    (finding,) = judge_one(passed, TABLE).findings
     assert (finding.first, finding.last, finding.count) == (50, 59, None)
 
 
 def test_what_retention_took_after_it_was_read_does_not_matter():
-    account = judge(partition(earliest=40), TABLE, FILES)
+    account = judge_one(partition(earliest=40), TABLE, FILES)
     assert account.balanced
     (finding,) = account.findings
     assert (finding.fails, finding.first, finding.last) == (False, 0, 39)
-    account = judge(partition(earliest=40, begin=40), TABLE, FILES)
+    account = judge_one(partition(earliest=40, begin=40), TABLE, FILES)
     assert account.balanced
     assert "gone before" in account.findings[0].what
 
 
 def test_rows_sent_at_least_once_may_be_in_the_topic_twice():
-    account = judge(TOPIC, TABLE, Files(rows=105, dead=10, exact=False))
+    account = judge_one(TOPIC, TABLE, Files(rows=105, dead=10, exact=False))
     assert account.balanced
     assert account.findings[0].count == 5
-    assert not judge(TOPIC, TABLE, Files(rows=115, dead=10, exact=False)).balanced
+    assert not judge_one(TOPIC, TABLE, Files(rows=115, dead=10, exact=False)).balanced
 
 
 def test_other_jobs_that_write_into_the_topic_are_named():
     topic = Topic("clicks", [PARTITION], jobs={"squares": 5})
-    (finding,) = judge(topic, TABLE, Files(rows=105, dead=10)).findings
+    (finding,) = judge_one(topic, TABLE, Files(rows=105, dead=10)).findings
     assert "squares (5)" in finding.hint
 
 
@@ -177,7 +213,7 @@ def judged(n):
     found = Counts(n["rows_in"], n["rows_out"], n["rows_dead"], n["duplicates"])
     topic = Topic("clicks", [Partition(0, 0, 999, 0, 900, n["unread"])])
     files = Files(n["file_rows"], n["file_dead"])
-    return judge(topic, Table("events", n["rows"], n["dead"], found), files)
+    return judge_one(topic, Table("events", n["rows"], n["dead"], found), files)
 
 
 def test_gaps_are_between_batches_and_not_around_new_partitions():
@@ -242,7 +278,7 @@ def test_rows_that_are_there_twice_or_without_a_record_are_named():
     seen = walked(records, [*records, records[2], (0, 7, ""), (0, 8, "")], set())
     assert seen.twice == [Run(0, 2, 2, 1)]
     assert seen.unexplained == [Run(0, 7, 8, 2)]
-    account = judge(TOPIC, TABLE, FILES, seen)
+    account = judge_one(TOPIC, TABLE, FILES, seen)
     assert [finding.fails for finding in account.findings] == [True, False]
 
 
@@ -258,7 +294,7 @@ def test_records_of_no_file_and_rows_that_are_no_records_are_named():
     seen = walked(records, records, set(), chunks={row})
     assert seen.foreign == [Run(0, 1, 1, 1)]
     files = Files(rows=113, dead=10, chunks={row: 3}, paths={row: "/a.csv"})
-    findings = judge(TOPIC, TABLE, files, seen).findings
+    findings = judge_one(TOPIC, TABLE, files, seen).findings
     named = {(f.where, f.first, f.count) for f in findings}
     assert {("clicks[0]", 1, 1), ("/a.csv", None, 1)} <= named
 
@@ -268,7 +304,7 @@ def test_missing_records_are_named_by_line_of_their_file_too():
     records = [(0, offset, f"{row}:{offset + 2}") for offset in range(6)]
     seen = walked(records, [records[0], records[4]], set())
     assert seen.missing == [Run(0, 1, 3, 3), Run(0, 5, 5, 1)]
-    account = judge(TOPIC, TABLE, FILES, seen)
+    account = judge_one(TOPIC, TABLE, FILES, seen)
     assert account.missing == 4
     assert not account.balanced
     assert ("/a.csv", 3, 5) in {(f.where, f.first, f.last) for f in account.findings}
@@ -283,7 +319,7 @@ def test_markers_between_records_do_not_break_a_run():
 
 def test_many_ranges_are_summed_up():
     missing = [Run(0, at * 2, at * 2, 1) for at in range(MOST_RANGES + 5)]
-    findings = judge(TOPIC, TABLE, FILES, Seen(100, 4, missing)).findings
+    findings = judge_one(TOPIC, TABLE, FILES, Seen(100, 4, missing)).findings
     assert len(findings) == MOST_RANGES + 1
     assert (findings[-1].where, findings[-1].count) == ("5 more ranges", 5)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def reconcile(
-    topic: Annotated[str, typer.Option(help="The topic.")],
+    topic: Annotated[str, typer.Option(help="The topic; of a pipeline of several, any of them.")],
     lake: Annotated[str, typer.Option(metavar="DIR", help="The folder of the tables.")],
     pipeline: Annotated[
         str | None,
@@ -31,7 +31,7 @@ def reconcile(
     options = ReconcileOptions(topic, lake, pipeline, full)
     with TerminalProgress() as progress:
         account = run(options, session.connection(), progress)
-    show(account.to_json(), output, lambda: _drawn(account, topic))
+    show(account.to_json(), output, lambda: _drawn(account))
     if output is Output.table:
         for text in dict.fromkeys(finding.hint for finding in account.findings):
             hint(text)
@@ -39,8 +39,8 @@ def reconcile(
         raise typer.Exit(1)
 
 
-def _drawn(account: "Account", topic: str) -> list[Any]:
-    parts: list[Any] = [grid(("", ">rows"), _sums(account, topic))]
+def _drawn(account: "Account") -> list[Any]:
+    parts: list[Any] = [grid(("", ">rows"), _sums(account))]
     if account.findings:
         marks = {True: coloured("PROBLEM", "bold red"), False: coloured("note", "yellow")}
         rows = [(marks[f.fails], f.count, f.what, _where(f)) for f in account.findings]
@@ -57,14 +57,14 @@ def _where(finding: "Finding") -> str:
     return f"{finding.where} from {finding.first} to {finding.last}"
 
 
-def _sums(account: "Account", topic: str) -> list[tuple[str, int | None]]:
+def _sums(account: "Account") -> list[tuple[str, int | None]]:
     of_files: list[tuple[str, int | None]] = [
         ("rows in files", account.file_rows),
         ("  dead letters of ingest", account.file_dead_rows),
     ]
     return [
         *(of_files if account.file_rows is not None else []),
-        (f"records in {topic}", account.kafka_rows),
+        (f"records in {', '.join(account.topics)}", account.kafka_rows),
         ("  rows in the table", account.table_rows),
         ("  dead letters of the pipeline", account.pipeline_dead_rows),
         ("  duplicates removed", account.duplicates),

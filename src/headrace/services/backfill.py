@@ -124,7 +124,7 @@ def _spans(admin: Admin, wish: Wish, found: Tables) -> tuple[dict[int, Span], li
     everything = resolve(admin, wish.topic, parse_bound("earliest"), parse_bound("latest"))
     spans, notes = {}, []
     for number, (begin, end) in asked.spans.items():
-        first, last = found.ranges.get(str(number), (begin, begin))
+        first, last = found.standing.ranges[wish.topic].get(str(number), (begin, begin))
         spans[number] = max(begin, first), min(end, last)
         kept = everything.spans[number][0]
         if kept > first:
@@ -143,7 +143,7 @@ def _missing(
     progress: Progress,
 ) -> Sequence[Run]:
     begins, ends = ({p: span[side] for p, span in spans.items()} for side in (0, 1))
-    walk = Walk(found.places(), begins, ends)
+    walk = Walk(found.places(topic), begins, ends)
     offsets = sum(max(0, end - begin) for begin, end in spans.values())
     progress.begin(f"comparing {topic} with {found.rows.name}", offsets, "records")
     for partition, (begin, end) in spans.items():

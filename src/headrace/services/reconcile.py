@@ -116,6 +116,16 @@ class Topic:
 
 
 @dataclass(frozen=True)
+class Source:
+    """A topic that the table is made of. `files` is None if no file was ever sent to it by
+    `ingest`; `seen` is what a comparison record by record has found."""
+
+    topic: Topic
+    files: Files | None = None
+    seen: Seen | None = None
+
+
+@dataclass(frozen=True)
 class Table:
     """The table of rows: what is in it and among its dead letters, and what it counted."""
 
@@ -130,6 +140,7 @@ class Account:
     """The verdict. Records in Kafka are rows, dead letters, duplicates, unread or missing; what is
     in a table and came from no record is `extra`."""
 
+    topics: tuple[str, ...]
     file_rows: int | None
     kafka_rows: int
     dead_rows: int
@@ -149,35 +160,35 @@ class Account:
 
     def to_json(self) -> dict[str, Any]:
         return vars(self) | {
+            "topics": list(self.topics),
             "late": dict(self.late),
             "balanced": self.balanced,
             "findings": [finding.to_json() for finding in self.findings],
         }
 
 
-def judge(
-    topic: Topic, table: Table, files: Files | None = None, seen: Seen | None = None
-) -> Account:
-    """Add it all up. `files` is None if no file was ever sent to the topic by `ingest`; `seen` is
-    what a comparison record by record has found."""
-    counts = table.counts
-    passed = sum(each.records or 0 for each in topic.passed_over)
-    kafka_rows = counts.rows_in + topic.unread + passed
+def judge(table: Table, *sources: Source) -> Account:
+    """Add it all up: the table's counts are of all its topics together."""
+    counts, topics = table.counts, [source.topic for source in sources]
+    files = _together([source.files for source in sources if source.files is not None])
+    passed = sum(each.records or 0 for topic in topics for each in topic.passed_over)
+    unread = sum(topic.unread for topic in topics)
+    kafka_rows = counts.rows_in + unread + passed
     lost = counts.rows_in - counts.rows_out - counts.rows_dead - counts.duplicates
     short = max(0, counts.rows_out - table.rows) + max(0, counts.rows_dead - table.dead)
     extra = max(0, table.rows - counts.rows_out) + max(0, table.dead - counts.rows_dead)
     extra += max(0, -lost)
-    missing = passed + max(0, lost) + short
+    seen = sum(source.seen.missing_count for source in sources if source.seen is not None)
+    missing = passed + max(max(0, lost) + short, seen)
     findings = [
-        *_of_topic(topic),
+        *(finding for topic in topics for finding in _of_topic(topic)),
         *_of_counts(table, lost),
         *_of_table(table),
-        *_of_files(topic, files, kafka_rows),
+        *_of_files(sources, files, kafka_rows),
+        *(finding for source in sources for finding in _of_records(source, table)),
     ]
-    if seen is not None:
-        missing = max(missing, seen.missing_count + passed)
-        findings += [*_of_seen(topic, table, seen), *_of_chunks(topic, files, seen)]
     return Account(
+        topics=tuple(topic.name for topic in topics),
         file_rows=None if files is None else files.rows,
         kafka_rows=kafka_rows,
         dead_rows=table.dead + (0 if files is None else files.dead),
@@ -185,7 +196,7 @@ def judge(
         pipeline_dead_rows=table.dead,
         table_rows=table.rows,
         duplicates=counts.duplicates,
-        unread=topic.unread,
+        unread=unread,
         missing=missing + _not_in_kafka(files, kafka_rows),
         extra=extra,
         late=counts.late,
@@ -309,13 +320,25 @@ def _of_table(table: Table) -> Iterator[Finding]:
 # --- the files ---
 
 
+def _together(files: Sequence[Files]) -> Files | None:
+    if not files:
+        return None
+    return Files(
+        rows=sum(each.rows for each in files),
+        dead=sum(each.dead for each in files),
+        exact=all(each.exact for each in files),
+        unsent=tuple(unsent for each in files for unsent in each.unsent),
+    )
+
+
 def _not_in_kafka(files: Files | None, kafka_rows: int) -> int:
     return 0 if files is None else max(0, files.sent - kafka_rows)
 
 
-def _of_files(topic: Topic, files: Files | None, kafka_rows: int) -> Iterator[Finding]:
+def _of_files(sources: Sequence[Source], files: Files | None, kafka_rows: int) -> Iterator[Finding]:
     if files is None:
         return
+    names = ", ".join(source.topic.name for source in sources)
     for unsent in files.unsent:
         yield Finding(
             "bytes of a file that were never sent to their end",
@@ -328,35 +351,51 @@ def _of_files(topic: Topic, files: Files | None, kafka_rows: int) -> Iterator[Fi
     if missing := _not_in_kafka(files, kafka_rows):
         yield Finding(
             f"ingest has sent {files.sent:,} rows, {kafka_rows:,} were ever in the topic",
-            topic.name,
+            names,
             "removed by retention before they were read, or the topic was made anew: "
             "read them again into another topic",
             missing,
         )
+    elif any(source.files is None for source in sources):
+        if all(source.seen is not None for source in sources):
+            return
+        yield Finding(
+            "rows of files are among records that came from no file",
+            names,
+            "--full tells them apart",
+            fails=False,
+        )
     elif foreign := kafka_rows - files.sent:
-        yield _foreign(topic, files, foreign)
+        yield _foreign(names, sources, files, foreign)
 
 
-def _foreign(topic: Topic, files: Files, count: int) -> Finding:
+def _foreign(names: str, sources: Sequence[Source], files: Files, count: int) -> Finding:
     if not files.exact:
         return Finding(
             "records more than rows in files: some were sent twice, as at-least-once may, "
             "or somebody else writes into the topic",
-            topic.name,
+            names,
             "nothing to do: duplicates are removed",
             count,
             fails=False,
         )
-    jobs = ", ".join(f"{job} ({rows:,})" for job, rows in sorted(topic.jobs.items()))
+    found = [job for source in sources for job in source.topic.jobs.items()]
+    jobs = ", ".join(f"{job} ({rows:,})" for job, rows in sorted(found))
     return Finding(
         "records that came from no file: somebody else writes into the topic",
-        topic.name,
+        names,
         f"jobs of format('headrace') do: {jobs}" if jobs else "--full names their offsets",
         count,
     )
 
 
 # --- record by record ---
+
+
+def _of_records(source: Source, table: Table) -> Iterator[Finding]:
+    if source.seen is not None:
+        yield from _of_seen(source.topic, table, source.seen)
+        yield from _of_chunks(source.topic, source.files, source.seen)
 
 
 def _of_seen(topic: Topic, table: Table, seen: Seen) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from headrace.services.reconcile import (
     Files,
     Partition,
     PassedOver,
+    Source,
     Table,
     Topic,
     Unsent,
@@ -30,6 +31,7 @@ from headrace.spark.columns import ROW_HEADER
 from headrace.spark.ingest.chunks import Extent
 from headrace.spark.ledger import FILE_ENTRY, LEDGER_TOPIC, Entry, ingest_job
 from headrace.spark.pipelines.accounts import Standing
+from headrace.spark.pipelines.checkpoints import Ranges
 from headrace.spark.pipelines.definition import DEAD_LETTERS
 from headrace.spark.pipelines.fields import ROW_ID
 
@@ -43,7 +45,8 @@ Ledger = dict[tuple[str, str], Entry]  # by job and piece
 
 @dataclass(frozen=True)
 class ReconcileOptions:
-    """What is compared with what; `full` compares record by record. The table of rows need only be
+    """What is compared with what; `full` compares record by record. A table that is made of several
+    topics is compared with all of them, whichever of them is named. The table of rows need only be
     named where another one looks like it."""
 
     topic: str
@@ -73,45 +76,59 @@ class _Reconcile:
         self._admin.topic(self._options.topic)
         # The tables first, then the ledger, then the topic: what comes meanwhile is not yet read.
         found = find_tables(self._options)
-        refuse_other_topic(self._admin, self._options.topic, found.standing)
-        _refuse_several_topics(found.standing)
+        for name in found.topics:
+            refuse_other_topic(self._admin, name, found.standing)
         ledger = self._ledger()
-        topic = self._topic(found, ledger)
-        files = self._files(ledger)
+        batches = self._batches(found.rows)
+        sources = [self._source(name, found, ledger, batches) for name in found.topics]
         table = Table(
             found.rows.name, found.rows.count(), found.dead_count(), found.standing.counts
         )
-        seen = self._compare(found, topic, files) if self._options.full else None
-        return judge(topic, table, files, seen)
+        return judge(table, *sources)
 
-    # --- the topic ---
-
-    def _topic(self, found: "Tables", ledger: Ledger) -> Topic:
-        partitions = [self._partition(*each) for each in self._offsets(found.ranges)]
-        name = self._options.topic
-        passed = self._passed_over(partitions, found.rows)
-        return Topic(name, partitions, passed, _other_jobs(ledger, name))
-
-    def _passed_over(self, partitions: Sequence[Partition], rows: Snapshot) -> list[PassedOver]:
-        """Before the first batch, and between two."""
+    def _batches(self, rows: Snapshot) -> list[Ranges]:
+        """What each batch has read, the oldest first."""
         history = rows.infos(None if self._options.full else MOST_COMMITS)
         # A commit that mends a table is no batch, and has no ranges of its own.
-        ranges = [info["ranges"] for info in reversed(history) if "ranges" in info]
-        batches = [each.get(self._options.topic, {}) for each in ranges]
+        return [info["ranges"] for info in reversed(history) if "ranges" in info]
+
+    def _source(
+        self, name: str, found: "Tables", ledger: Ledger, batches: Sequence[Ranges]
+    ) -> Source:
+        topic = self._topic(name, found, ledger, batches)
+        files = self._files(name, ledger)
+        seen = self._compare(found, topic, files) if self._options.full else None
+        return Source(topic, files, seen)
+
+    # --- a topic ---
+
+    def _topic(
+        self, name: str, found: "Tables", ledger: Ledger, batches: Sequence[Ranges]
+    ) -> Topic:
+        offsets = self._offsets(name, found.standing.ranges.get(name, {}))
+        partitions = [self._partition(name, *each) for each in offsets]
+        passed = self._passed_over(name, partitions, batches)
+        return Topic(name, partitions, passed, _other_jobs(ledger, name))
+
+    def _passed_over(
+        self, name: str, partitions: Sequence[Partition], batches: Sequence[Ranges]
+    ) -> list[PassedOver]:
+        """Before the first batch, and between two."""
+        own = [each.get(name, {}) for each in batches]
         earliest = {partition.number: partition.earliest for partition in partitions}
         before = [(p.number, p.earliest, p.begin - 1) for p in partitions if p.earliest < p.begin]
         found = []
-        for number, first, last in [*before, *gaps(batches)]:
+        for number, first, last in [*before, *gaps(own)]:
             kept = max(first, earliest.get(number, 0))
-            records = self._count(number, kept, last) if kept <= last else None
+            records = self._count(name, number, kept, last) if kept <= last else None
             if records != 0:  # markers of transactions only
                 found.append(PassedOver(number, first, last, records))
         return found
 
     def _offsets(
-        self, ranges: Mapping[str, tuple[int, int]]
+        self, name: str, ranges: Mapping[str, tuple[int, int]]
     ) -> Iterator[tuple[int, int, int, tuple[int, int]]]:
-        topic = self._admin.topic(self._options.topic)
+        topic = self._admin.topic(name)
         places = [TopicPartition(topic.name, partition.id) for partition in topic.partitions]
         earliest = self._admin.offsets(places, Earliest())
         latest = self._admin.offsets(places, Latest())
@@ -120,19 +137,18 @@ class _Reconcile:
             yield at.partition, earliest[at], latest[at], read
 
     def _partition(
-        self, number: int, earliest: int, latest: int, read: tuple[int, int]
+        self, name: str, number: int, earliest: int, latest: int, read: tuple[int, int]
     ) -> Partition:
         begin, end = read
-        unread = self._count(number, max(end, earliest), latest - 1)
+        unread = self._count(name, number, max(end, earliest), latest - 1)
         return Partition(number, earliest, latest, begin, end, unread)
 
-    def _count(self, partition: int, first: int, last: int) -> int:
+    def _count(self, topic: str, partition: int, first: int, last: int) -> int:
         """Records that readers see from one offset to another: some offsets have none."""
         if first > last:
             return 0
-        name, start = self._options.topic, AtOffset(first)
         count = 0
-        with self._reader(name, partition=partition, start=start) as reader:
+        with self._reader(topic, partition=partition, start=AtOffset(first)) as reader:
             for batch in reader.batches(10_000):
                 count += sum(first <= record.offset <= last for record in batch)
                 if batch[-1].offset >= last:
@@ -157,8 +173,7 @@ class _Reconcile:
                         entries[job, piece] = Entry.from_bytes(record.value)
         return entries
 
-    def _files(self, ledger: Ledger) -> Files | None:
-        topic = self._options.topic
+    def _files(self, topic: str, ledger: Ledger) -> Files | None:
         job = ingest_job(topic, self._admin.topic_id(topic))
         entries = {piece: entry for (of, piece), entry in ledger.items() if of == job}
         if not entries:
@@ -184,7 +199,7 @@ class _Reconcile:
 
     def _compare(self, found: "Tables", topic: Topic, files: Files | None) -> Seen:
         walk = Walk(
-            found.places(),
+            found.places(topic.name),
             {partition.number: partition.earliest for partition in topic.partitions},
             {partition.number: partition.end for partition in topic.partitions},
             None if files is None else files.chunks,
@@ -205,15 +220,6 @@ class _Reconcile:
 # --- the tables ---
 
 
-def _refuse_several_topics(standing: Standing) -> None:
-    if len(standing.ranges) > 1:
-        raise BadInput(
-            f"the table is made of topics {', '.join(standing.ranges)}: its counts are of all of "
-            "them, and cannot be compared with one",
-            hint="reconcile a pipeline that reads one topic",
-        )
-
-
 def refuse_other_topic(admin: Admin, topic: str, standing: Standing) -> None:
     """Offsets mean nothing in a topic that was made again under its name."""
     if admin.topic_id(topic) != standing.topic_ids.get(topic):
@@ -228,27 +234,28 @@ def refuse_other_topic(admin: Admin, topic: str, standing: Standing) -> None:
 class Tables:
     """A pipeline's table of rows and its dead letters, as of one moment."""
 
-    topic: str
     pipeline: str
     rows: Snapshot
     dead: Snapshot | None
     standing: Standing
 
     @property
-    def ranges(self) -> Mapping[str, tuple[int, int]]:
-        return self.standing.ranges[self.topic]
+    def topics(self) -> tuple[str, ...]:
+        return tuple(self.standing.topic_ids)
 
     def dead_count(self) -> int:
-        return 0 if self.dead is None else self.dead.count(self._own_dead())
+        if self.dead is None:
+            return 0
+        return sum(self.dead.count(self._own_dead(topic)) for topic in self.topics)
 
-    def places(self) -> dict[int, Sequence[int]]:
-        """Offsets of all rows and dead letters, in order, by partition."""
+    def places(self, topic: str) -> dict[int, Sequence[int]]:
+        """Offsets of all rows and dead letters of a topic, in order, by partition."""
         found: dict[int, array[int]] = defaultdict(lambda: array("q"))
-        _add_places(found, self.rows, f"kafka_topic = {_quoted(self.topic)}")
+        _add_places(found, self.rows, f"kafka_topic = {_quoted(topic)}")
         if self.dead is None:
             return dict(found)
         letters: dict[int, array[int]] = defaultdict(lambda: array("q"))
-        _add_places(letters, self.dead, self._own_dead())
+        _add_places(letters, self.dead, self._own_dead(topic))
         for partition, offsets in letters.items():
             found[partition] = array("q", sorted([*found[partition], *offsets]))
         return dict(found)
@@ -265,14 +272,14 @@ class Tables:
             found.update(column.filter(pc.is_in(column, value_set=values)).to_pylist())
         return found
 
-    def _own_dead(self) -> str:
+    def _own_dead(self, topic: str) -> str:
         """Dead letters of a batch that is under way are written before its rows: not they."""
         read = [
             f"(kafka_partition = {int(partition)} AND kafka_offset < {end})"
-            for partition, (_, end) in self.ranges.items()
+            for partition, (_, end) in self.standing.ranges.get(topic, {}).items()
         ]
-        own = f"pipeline = {_quoted(self.pipeline)} AND kafka_topic = {_quoted(self.topic)}"
-        return f"{own} AND ({' OR '.join(read)})"
+        own = f"pipeline = {_quoted(self.pipeline)} AND kafka_topic = {_quoted(topic)}"
+        return f"{own} AND ({' OR '.join(read) or 'false'})"
 
 
 def find_tables(options: ReconcileOptions) -> Tables:
@@ -298,7 +305,7 @@ def find_tables(options: ReconcileOptions) -> Tables:
     ]
     snapshot, info = _the_one(of_topic, options)
     standing = Standing.from_json(info["so_far"])
-    return Tables(options.topic, info["pipeline"], snapshot, dead, standing)
+    return Tables(info["pipeline"], snapshot, dead, standing)
 
 
 def _has_rows(snapshot: Snapshot) -> bool:
