@@ -58,5 +58,17 @@ def test_the_table_has_a_line_for_each_batch():
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(table([FIRST, SECOND]))
     lines = [line.split() for line in console.export_text().splitlines()]
-    assert ["0", "1,000", "990", "4", "6", "2.0", "500", "1.5", "min", "1.6", "MB"] in lines
-    assert ["1", "10", "10", "0", "0", "0.5", "20"] in lines
+    assert ["0", "1,000", "990", "4", "6", "2.0", "s", "500", "1.5", "min", "1.6", "MB"] in lines
+    assert ["1", "10", "10", "0", "0", "0.5", "s", "20"] in lines
+
+
+def test_batches_of_millions_fit_a_narrow_terminal():
+    large = BatchDone(
+        *(99_999, Counts(1_000_000, 990_000, 10_000, 20_000), 59.9),
+        *(ENDED - timedelta(days=3), ENDED, {"events": 123_400_000_000}),
+    )
+    console = Console(width=80, file=io.StringIO())
+    console.print(table([large]))
+    (line,) = [line for line in console.file.getvalue().splitlines() if "99,999" in line]
+    wanted = "99,999 1,000,000 990,000 10,000 20,000 59.9 s 16,694 3.0 d 123.4 GB"
+    assert line.split() == wanted.split()

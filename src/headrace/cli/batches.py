@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from headrace.spark.pipelines.batch import BatchDone
 
 SHOWN = 10
+# They fit a terminal of 80 characters, with millions of records in a batch.
 _HEADS = (
-    *(">batch", ">records", ">rows", ">dead", ">duplicates"),
-    *(">seconds", ">records/s", ">delay", ">state"),
+    *(">batch", ">records", ">rows", ">dead", ">twice"),
+    *(">took", ">per s", ">delay", ">state"),
 )
 
 
@@ -55,20 +56,18 @@ def live(progress: TerminalProgress) -> "Iterator[Callable[[BatchDone], None]]":
 
 
 def table(batches: "Sequence[BatchDone] | deque[BatchDone]") -> "RenderableType":
-    """A line for each batch, and its delay: how old the newest record was when it was done.
-
-    The state is what the tables take.
-    """
+    """A line for each batch. `twice` are duplicates, the delay is how old its newest record was
+    when it was done, and the state is what the tables take."""
     rows = [
         (
             *(batch.batch, batch.counts.rows_in, batch.counts.rows_out, batch.counts.rows_dead),
-            *(batch.counts.duplicates, f"{batch.seconds:.1f}", f"{batch.rate:,.0f}"),
+            *(batch.counts.duplicates, _span(batch.seconds), f"{batch.rate:,.0f}"),
             "" if batch.delay is None else _span(batch.delay),
-            "" if batch.state is None else f"{batch.state / 1e6:,.1f} MB",
+            "" if batch.state is None else _bytes(batch.state),
         )
         for batch in batches
     ]
-    return grid(_HEADS, rows)
+    return grid(_HEADS, rows, tight=True)
 
 
 def _span(seconds: float) -> str:
@@ -81,3 +80,15 @@ def _span(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.1f} s"
+
+
+def _bytes(size: int) -> str:
+    """A size, short.
+
+    >>> _bytes(340_000), _bytes(1_234_567_890)
+    ('0.3 MB', '1.2 GB')
+    """
+    for unit, power in (("TB", 12), ("GB", 9)):
+        if size >= 10**power:
+            return f"{size / 10**power:.1f} {unit}"
+    return f"{size / 10**6:.1f} MB"

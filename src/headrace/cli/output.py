@@ -72,13 +72,24 @@ def show(
 
 
 def grid(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str | None = None
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    title: str | None = None,
+    *,
+    tight: bool = False,
 ) -> "RenderableType":
-    """A plain table. Columns that begin with `>` are numbers, set to the right."""
+    """A plain table. Columns that begin with `>` are numbers, set to the right; `tight` is for many
+    of them."""
     from rich import box
     from rich.table import Table
 
-    drawn = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    drawn = Table(
+        title=title,
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        title_style="bold",
+        padding=(0, 1, 0, 0) if tight else (0, 1),
+    )
     for column in columns:
         right = column.startswith(">")
         drawn.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="fold")
