@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from headrace.clients import Admin, Producer, Reader
 from headrace.config import Places
 from headrace.local import LocalCluster
+from headrace.local.ports import choose_free
 from support.cli import Running, together
 from support.home import Home
 from support.processes import is_alive, servers_under
@@ -132,11 +132,9 @@ def test_a_pid_file_that_names_a_stranger_does_not_hurt_it(
 
 
 def test_data_survives_down_and_up(house: Home) -> None:
-    """An orderly stop leaves no process within ten seconds, and loses nothing."""
+    """An orderly stop leaves no process, and loses nothing."""
     write(standing(house), "kept", "still", "here")
-    started = time.monotonic()
-    done = house("down", "-o", "json")
-    assert time.monotonic() - started < 10
+    done = house("down", "-o", "json", seconds=30)
     assert done.json == {"name": "default", "stopped": True, "wiped": False}
     assert house.servers("default") == []
     house("down")  # again is harmless
@@ -156,9 +154,10 @@ def test_a_port_that_a_stranger_took_meanwhile_is_given_up_with_a_warning(house:
         assert read(up.json, "moved") == ["along"]
 
 
-@pytest.mark.parametrize("moment", ["cluster.json", "broker-1/server.log"])
+@pytest.mark.parametrize("moment", ["cluster.json", "broker-1/server.log", "broker-1/pid"])
 def test_up_killed_half_way_can_be_run_again(home: Home, moment: str) -> None:
-    """SIGKILL early, when the cluster has just a name, and late, when its broker is starting."""
+    """SIGKILL when the cluster has just a name, when its data folder is made, and when its broker
+    is starting."""
     with home.start("up") as first:
         eventually((home.cluster() / moment).exists, f"{moment} is there", every=0.001)
         first.process.kill()
@@ -218,11 +217,16 @@ def test_a_short_lived_cluster_is_swept_when_its_owner_was_killed(home: Home) ->
     assert list((home.path / "clusters").glob("short-lived-*")) == []
 
 
-@pytest.mark.parametrize(("how", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_during_up_leaves_nothing_running(home: Home, how: int, status: int) -> None:
-    """While the broker starts: 130 or 143, no server, no half-made cluster."""
+@pytest.mark.parametrize(
+    ("moment", "how", "status"),
+    [("server.log", signal.SIGINT, 130), ("pid", signal.SIGTERM, 143)],
+)
+def test_a_signal_during_up_leaves_nothing_running(
+    home: Home, moment: str, how: int, status: int
+) -> None:
+    """While the data folder is made, or the broker starts: no server, no half-made cluster."""
     with home.start("up") as call:
-        eventually((home.cluster() / "broker-1" / "server.log").exists, "the broker has begun")
+        eventually((home.cluster() / "broker-1" / moment).exists, "the broker has begun")
         call.process.send_signal(how)
         call.finish(status=status)
     assert home.servers() == []
@@ -230,8 +234,8 @@ def test_a_signal_during_up_leaves_nothing_running(home: Home, how: int, status:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    (port,) = choose_free(1, ())
+    return port
 
 
 def test_what_the_cluster_cannot_be_is_refused(house: Home) -> None:

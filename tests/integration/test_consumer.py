@@ -82,7 +82,7 @@ def test_a_restart_repeats_nothing_though_a_record_in_the_middle_is_unfinished(
     @app.consumer(kafka_topic, group=group, concurrency=20, drain=0.2)
     def handle(value: bytes) -> None:
         if value == b"100" and not stuck.is_set():
-            stuck.wait(20)
+            stuck.wait(120)
         handled.append(int(value))
 
     with app.running() as running:

@@ -44,7 +44,7 @@ def test_a_run_whose_driver_was_killed_or_stopped_is_finished_by_the_next(
     try:
         seen = wait_for_rows(kafka_cluster, topic, driver)
         (os.killpg if how == signal.SIGKILL else os.kill)(driver.pid, how)
-        _, told = driver.communicate(timeout=60)
+        _, told = driver.communicate(timeout=120)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(driver.pid, signal.SIGKILL)
@@ -71,7 +71,7 @@ def wait_for_rows(cluster, topic, driver=None):
 def test_a_worker_killed_in_the_middle_of_a_transaction_costs_nothing(
     send, spark, kafka_cluster, topic, tmp_path, small_chunks
 ):
-    file = write_file(tmp_path / "f.csv", some := lines(count := 20_000))
+    file = write_file(tmp_path / "f.csv", some := lines(count := 40_000))
     with while_rows_come(kafka_cluster, topic, lambda: fail_a_writer(spark, kafka_cluster)):
         result = send(file)
     assert result.rows_sent == count

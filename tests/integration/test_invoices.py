@@ -120,14 +120,14 @@ def test_a_driver_that_is_killed_repeats_nothing_and_misses_nothing(
         invoices.tick()
     arguments = [
         *("stream", "invoices", "--database", invoices.url, "--topic", topic),
-        *("--lake", "lake", "--records-per-batch", "7"),
+        *("--lake", "lake", "--records-per-batch"),
     ]
-    with headrace.killed(*arguments, "--every", "100ms"):
+    with headrace.killed(*arguments, "3", "--every", "100ms"):
         eventually(lambda: records(kafka_cluster, topic), "some rows", SECONDS)
     assert len(records(kafka_cluster, topic)) < 80
     invoices.change(1, "changed")
     invoices.change(80, "changed too")
-    done = headrace(*arguments, "--once", "-o", "json", seconds=SECONDS).json
+    done = headrace(*arguments, "7", "--once", "-o", "json", seconds=SECONDS).json
     assert done["rows_out"] > 0
     found = versions_in(kafka_cluster, topic)
     assert len(set(found)) == len(found)

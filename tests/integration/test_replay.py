@@ -115,7 +115,9 @@ def ranges(document):
 
 
 def transaction(bootstrap, topic):
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    """It may stay open for as long as a test takes."""
+    patience = {"transaction.timeout.ms": 600_000}
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic} | patience)
     producer.init_transactions(30)
     return producer
 
@@ -234,7 +236,7 @@ def test_a_replay_that_is_killed_is_finished_by_the_same_command(rig, headrace, 
     events = some_events(300)
     send(rig, events)
     arguments = (*rig.arguments, "--from", "earliest", "--to", "latest", "--execute")
-    arguments = (*arguments, "--records-per-batch", "100", "-o", "json")
+    arguments = (*arguments, "--records-per-batch", "30", "-o", "json")
     log = rig.lake / "sessions" / "_delta_log"
     with headrace.killed(*arguments):
         eventually(

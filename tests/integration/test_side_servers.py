@@ -1,7 +1,6 @@
 """The schema registry and the Connect worker beside a cluster, in one story: they start slowly."""
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,9 +110,7 @@ def test_schemas_and_connectors_survive_down_and_up(side: tuple[Home, dict[str, 
     """Registry and Connect belong to the cluster: `up` alone brings them back as they were."""
     home, status = side
     schema_id = register(status["registry"], "payments", "iban")
-    started = time.monotonic()
-    home("down")
-    assert time.monotonic() - started < 10
+    home("down", seconds=30)
     assert home.servers() == []
     again = home.json("up")
     assert again["registry"] == status["registry"]

@@ -12,11 +12,13 @@ import pytest
 import headrace as hr
 from headrace.model import Deadline
 from headrace.services.clickstream import HEADER, rows
+from support.waiting import eventually
 
 pytest.importorskip("pyspark")
 
 from headrace.testing.spark_cluster import SparkCluster
 
+ROWS = 24_000
 INGEST = """
 import functools, sys
 from headrace.cli.main import run
@@ -74,17 +76,17 @@ def test_every_row_arrives_once_from_a_cluster(
     cluster, python, kafka_cluster, make_topic, tmp_path, fault
 ):
     topic = make_topic(3)
-    some = [raw for raw, _ in rows(8_000)]
+    some = [raw for raw, _ in rows(ROWS)]
     (tmp_path / "f.csv").write_bytes(HEADER + b"".join(some))
     driver = python(INGEST, tmp_path / "f.csv", "--topic", topic, "--master", cluster.master)
     if fault != "none":
         wait_for_rows(kafka_cluster, topic, driver)
-        cluster.executors()[0].kill()
-        assert len(sessions(kafka_cluster, topic)) < 8_000
+        eventually(cluster.executors, "an executor")[0].kill()
+        assert len(sessions(kafka_cluster, topic)) < ROWS
     out, err = driver.communicate(timeout=120)
     assert driver.returncode == 0, err.decode()
     result = json.loads(out)
-    assert (result["rows_sent"], result["rows_dead"]) == (8_000, 0)
+    assert (result["rows_sent"], result["rows_dead"]) == (ROWS, 0)
     assert Counter(sessions(kafka_cluster, topic)) == Counter(
         raw.rstrip(b"\n").rsplit(b",", 1)[1].decode() for raw in some
     )

@@ -34,9 +34,9 @@ def test_a_driver_killed_between_two_tables_is_finished_by_the_next(
     send(kafka_cluster, topic, events)
     arguments = ["stream", "clickstream", "--topic", topic, "--lake", "lake"]
     lake = tmp_path / "lake"
-    with headrace.killed(*arguments, "--every", "100ms", "--records-per-batch", "100"):
-        eventually(lambda: commits(lake, "sessions") == 2, "a second batch", SECONDS, every=0.01)
-    assert commits(lake, "events") < 3
+    with headrace.killed(*arguments, "--every", "100ms", "--records-per-batch", "30"):
+        eventually(lambda: commits(lake, "sessions") >= 2, "a second batch", SECONDS, every=0.01)
+    assert commits(lake, "events") <= commits(lake, "sessions") < 10
     done = headrace(*arguments, "--once", "-o", "json", seconds=SECONDS).json
     assert 0 < done["rows_in"] < 300
     assert_tables(lake, events)

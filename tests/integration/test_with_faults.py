@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 import headrace as hr
+from headrace.errors import HeadraceError
 from headrace.observe.events import Revoked
 from support.churn import churn
 from support.handled import interrupt, judge_handled, send_numbers
@@ -20,14 +21,17 @@ from support.waiting import eventually
 
 
 def stable_with(admin, group, count):
-    found = admin.group(group)
+    try:
+        found = admin.group(group)
+    except HeadraceError:  # its coordinator is another one now, or not yet
+        return False
     return found.state == "stable" and len(found.members) == count
 
 
 def test_a_member_killed_in_mid_batch_loses_nothing_and_repeats_little(kafka_cluster, members):
     """SIGKILL with fifty handlers at work, by key: what had finished since the last commit is
     repeated, nothing else; a key goes on where it was."""
-    count, workers, interval = 4000, 50, 0.5
+    count, workers, moment = 4000, 50, 2
     send_numbers(kafka_cluster.bootstrap, members.topic, count, keys=200)
     options = {"concurrency": workers, "work_ms": 5, "settings": {"session.timeout.ms": 6000}}
     first = members.start(member="first", **options)
@@ -43,7 +47,7 @@ def test_a_member_killed_in_mid_batch_loses_nothing_and_repeats_little(kafka_clu
     # Commits come every second, and are on their way for a moment.
     ended = [line for line in before if line.kind == "e"]
     last = max(line.at for line in ended)
-    recent = sum(line.at > last - (1 + interval) * 1e9 for line in ended)
+    recent = sum(line.at > last - (1 + moment) * 1e9 for line in ended)
     assert result.repeated <= recent
 
 
@@ -52,7 +56,7 @@ def test_an_orderly_restart_repeats_nothing(kafka_cluster, members):
     send_numbers(kafka_cluster.bootstrap, members.topic, count, keys=100)
     for _ in range(3):
         before = len(members.finished())
-        process = members.start(concurrency=20, work_ms=20)
+        process = members.start(concurrency=20, work_ms=100)
         eventually(lambda b=before: len(members.finished()) > b + 300, "it is at work")
         assert interrupt(process) == 0, members.logs()
     members.start(concurrency=20)
@@ -125,7 +129,6 @@ def test_the_group_lives_through_a_rolling_restart(kafka_cluster, members, kafka
     eventually(
         lambda: stable_with(admin, members.group, 2),
         "the group is stable",
-        30,
     )
     eventually(members.have_finished(count), "all is handled", 90)
     assert all(process.poll() is None for process in processes), members.logs()
@@ -151,7 +154,7 @@ def test_a_backlog_of_slow_work_takes_bounded_memory(kafka_cluster, make_topic, 
     process = psutil.Process()
     with app.running() as running:
         eventually(lambda: running.status()[0].handled > 2_000, "it is at work", 60)
-        eventually(lambda: running.status()[0].paused, "partitions are paused", 30)
+        eventually(lambda: running.status()[0].paused, "partitions are paused")
         start, most = process.memory_info().rss, 0
         handled = running.status()[0].handled
 
@@ -179,3 +182,13 @@ def test_a_second_signal_ends_a_member_at_once_and_nothing_is_lost(kafka_cluster
     assert time.monotonic() - started < 20
     members.start(concurrency=20)
     eventually(members.have_finished(20), "the next one handles them")
+
+
+def test_heal_brings_back_whatever_was_hurt(kafka_cluster, kafka_faults):
+    """One broker paused, one stopped: after `heal` all three serve."""
+    kafka_faults.pause(1)
+    kafka_faults.stop(2)
+    states = {b.id: b.state.value for b in kafka_cluster.status().brokers}
+    assert states == {1: "paused", 2: "stopped", 3: "running"}
+    kafka_faults.heal()
+    assert kafka_cluster.status().healthy

@@ -42,10 +42,13 @@ def kill_and_return(
     killed, _ = look()
     assert killed is not None
     faults.kill(killed)  # 2
-    eventually(lambda: look()[0] not in (None, killed), "another broker leads", 60)
-    successor, copies = look()
+
+    def succeeded() -> int | None:
+        leader, copies = look()
+        return leader if leader != killed and copies == 2 else None
+
+    successor = eventually(succeeded, "another broker leads, with two copies", 60)
     assert successor is not None
-    assert copies == 2
     goes_on()  # 3
     meanwhile(killed)
     faults.start(killed)  # 4

@@ -15,7 +15,7 @@ def churn(cluster: LocalCluster, members: Members, dice: random.Random, seconds:
 
     Returns what became of the records; without a kill, none was handled twice.
     """
-    options = {"concurrency": 20, "work_ms": 5, "settings": {"session.timeout.ms": 6000}}
+    options = {"concurrency": 20, "work_ms": 5, "settings": {"session.timeout.ms": 10_000}}
     sent, killed = 0, 0
     alive = {members.start(member=f"m{n}", **options): n for n in range(2)}
     number, end = 2, time.monotonic() + seconds

@@ -66,7 +66,7 @@ class Cli:
         self.environment.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
     def __call__(
-        self, *arguments: str, stdin: str | bytes = b"", status: int = 0, seconds: float = 90
+        self, *arguments: str, stdin: str | bytes = b"", status: int = 0, seconds: float = 180
     ) -> Done:
         """Run a command to its end and insist on its exit status; a traceback is a failure."""
         running = self.start(*arguments)
@@ -126,7 +126,7 @@ class Running:
         self.process = process
         self._arguments = arguments
 
-    def finish(self, stdin: bytes = b"", *, status: int = 0, seconds: float = 90) -> Done:
+    def finish(self, stdin: bytes = b"", *, status: int = 0, seconds: float = 180) -> Done:
         """Wait for the end and insist on the exit status."""
         try:
             out, err = self.process.communicate(stdin or None, timeout=seconds)
@@ -140,7 +140,7 @@ class Running:
         assert "Traceback" not in done.stderr, shown
         return done
 
-    def line(self, seconds: float = 30) -> Any:
+    def line(self, seconds: float = 60) -> Any:
         """The next line of output, as JSON, as soon as it is there."""
         found: list[bytes] = []
         assert self.process.stdout is not None
@@ -171,7 +171,7 @@ def assert_refusal(done: Done) -> None:
     assert hint.startswith("hint: ")
 
 
-def together(*calls: Running, status: int = 0, seconds: float = 90) -> list[Done]:
+def together(*calls: Running, status: int = 0, seconds: float = 180) -> list[Done]:
     """Wait for commands that run at the same time."""
     try:
         return [call.finish(status=status, seconds=seconds) for call in calls]

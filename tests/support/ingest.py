@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
+from headrace.clients import Admin
+from headrace.model import Latest, TopicPartition
 from headrace.services.clickstream import HEADER, rows
+from support.waiting import eventually
 
 SMALL_CHUNK = 64 << 10  # bytes; the `small_chunks` of tests
 _NUMBERS = {"product_id": int, "category_id": int, "price": float, "user_id": int}
@@ -64,8 +67,19 @@ def records(cluster: hr.LocalCluster, topic: str) -> list[hr.Record]:
         return [record for batch in reader.batches() for record in batch]
 
 
+def wait_for_markers(cluster: hr.LocalCluster, topic: str) -> None:
+    """A broker says that a transaction is committed a moment before readers can see it."""
+    admin = Admin(cluster.bootstrap)
+    places = [TopicPartition(topic, each.id) for each in admin.topic(topic).partitions]
+    eventually(
+        lambda: admin.offsets(places, Latest()) == admin.offsets(places, Latest(), committed=True),
+        "no transaction is open",
+    )
+
+
 def assert_exact(cluster: hr.LocalCluster, topic: str, some_lines: list[bytes]) -> None:
     """Every line once: by key and content, and by the row's own id."""
+    wait_for_markers(cluster, topic)
     found = records(cluster, topic)
     content = Counter(
         (record.key.decode(), json.dumps(json.loads(record.value), sort_keys=True))

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def eventually(
-    condition: Callable[[], T], what: str, seconds: float = 30, every: float = 0.05
+    condition: Callable[[], T], what: str, seconds: float = 60, every: float = 0.05
 ) -> T:
     """The condition's first true answer; fails when none came in time."""
     for _ in Deadline(seconds).polls(every):

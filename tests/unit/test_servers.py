@@ -4,9 +4,11 @@ import os
 import stat
 import sys
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import psutil
 import pytest
 
 from headrace.errors import ClusterError, ServerDied
@@ -22,6 +24,10 @@ SPEC = ClusterSpec(
 FORMATS = """#!/bin/sh
 for last do :; done
 mkdir "$(sed -n 's/^log.dirs=//p' "$last")"
+"""
+SECOND_HANGS = """#!/bin/sh
+for last do :; done
+case "$last" in *broker-2*) exec sleep 60;; *) exit 1;; esac
 """
 FAILS = "#!/bin/sh\necho 'INFO begin'\necho 'ERROR the disk is broken' >&2\nexit 1\n"
 
@@ -92,7 +98,7 @@ def test_a_brokers_files_are_written_before_it_starts(broker):
 def test_a_new_data_folder_is_formatted_beside_and_then_renamed(kafka, broker):
     servers.format_data(kafka(FORMATS), SPEC, [broker])
     assert (broker.folder / "data").is_dir()
-    assert not (broker.folder / "data.new").exists()
+    assert list(broker.folder.glob("data.new*")) == []
 
 
 def test_a_formatting_that_fails_leaves_no_data_folder_and_tells_why(kafka, broker):
@@ -103,9 +109,33 @@ def test_a_formatting_that_fails_leaves_no_data_folder_and_tells_why(kafka, brok
 
 
 def test_what_a_killed_formatting_left_behind_is_replaced(kafka, broker):
-    (broker.folder / "data.new" / "half").mkdir(parents=True)
+    (broker.folder / "data.new-1" / "half").mkdir(parents=True)
+    (broker.folder / "data.new-1.properties").touch()
     servers.format_data(kafka(FORMATS), SPEC, [broker])
     assert list((broker.folder / "data").iterdir()) == []
+    assert list(broker.folder.glob("data.new*")) == []
+
+
+def test_a_tool_that_was_left_alone_does_not_disturb_the_next(kafka, broker):
+    """Its caller was killed, and it goes on."""
+    formats = kafka(FORMATS)
+    alone = servers._start_format(formats, SPEC, broker)
+    servers.format_data(formats, SPEC, [broker])
+    alone.process.communicate()
+    assert list((broker.folder / "data").iterdir()) == []
+    alone.end()
+
+
+def test_when_one_formatting_fails_the_others_are_ended(kafka, tmp_path):
+    spec = replace(SPEC, brokers=(SPEC.brokers[0], BrokerSpec(2, 9093, 20_001)))
+    both = [servers.broker_server(tmp_path / "cluster", spec, each) for each in spec.brokers]
+    for at, each in zip(both, spec.brokers, strict=True):
+        servers.write_broker_files(spec, each, at)
+    before = psutil.Process().children()
+    with pytest.raises(ClusterError, match="broker-1"):
+        servers.format_data(kafka(SECOND_HANGS), spec, both)
+    assert psutil.Process().children() == before
+    assert [path for at in both for path in at.folder.glob("data*")] == []
 
 
 def test_a_data_folder_that_is_there_is_never_formatted_again(kafka, broker):

@@ -52,7 +52,7 @@ def prove_serving(bootstrap: str, ids: Sequence[int], deadline: Deadline) -> Non
                 _write_one_each(bootstrap, topic, len(ids), deadline)
                 _read_one_each(bootstrap, topic, len(ids), deadline)
             return
-        except KafkaException as error:
+        except (KafkaException, TimeoutError) as error:
             last = error
     raise ServerDied(
         f"the brokers run, but a record could not be written and read within "
@@ -70,7 +70,9 @@ def _probe_topic(admin: AdminClient, ids: Sequence[int]) -> Iterator[str]:
     try:
         yield topic
     finally:
-        admin.delete_topics([topic], operation_timeout=5)[topic].result(timeout=10)
+        # It is known by now whether they serve; a slow answer to this changes nothing.
+        with contextlib.suppress(KafkaException, TimeoutError):
+            admin.delete_topics([topic], operation_timeout=5)[topic].result(timeout=10)
 
 
 def _write_one_each(bootstrap: str, topic: str, count: int, deadline: Deadline) -> None:

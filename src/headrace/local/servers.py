@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 import shutil
 import subprocess
 import urllib.request
@@ -27,6 +28,7 @@ REGISTRY_HEAP = "384m"
 CONNECT_HEAP = "256m"
 ROOM_FOR_DATA = 100 << 20
 REGISTRY_API = "/apis/ccompat/v7"
+_BESIDE = "data.new"
 
 
 @dataclass(frozen=True)
@@ -102,35 +104,68 @@ def format_data(kafka: Kafka, spec: ClusterSpec, servers: Sequence[Server]) -> N
     """Give each new broker its data folder, formatted by Kafka's own tool.
 
     The tool works on a folder beside the real one, which is renamed when it is whole: a data
-    folder that exists is a formatted one, whatever happened.
+    folder that exists is a formatted one, whatever happened. Its name is new each time: a tool
+    whose caller was killed may still be at work on the one before.
     """
     new = [at for at in servers if not (at.folder / "data").exists()]
     if not new:
         return
     require_room(new[0].folder, ROOM_FOR_DATA * len(new))
-    running = [(at, _start_format(kafka, spec, at)) for at in new]
-    for at, process in running:
-        output, _ = process.communicate()
-        if process.returncode:
+    for at in new:
+        _sweep(at)
+    running: list[_Format] = []
+    try:
+        running.extend(_start_format(kafka, spec, at) for at in new)
+        for each in running:
+            each.finish()
+    finally:
+        for each in running:  # after a signal or a failure of one, the others still run
+            each.end()
+
+
+def _sweep(at: Server) -> None:
+    for path in at.folder.glob(f"{_BESIDE}*"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class _Format:
+    """The tool at work for a broker, on a folder beside its data."""
+
+    at: Server
+    beside: Path
+    process: "subprocess.Popen[str]"
+
+    def finish(self) -> None:
+        output, _ = self.process.communicate()
+        if self.process.returncode:
             raise ClusterError(
-                f"the data folder of {at.node} could not be formatted: "
+                f"the data folder of {self.at.node} could not be formatted: "
                 f"{find_cause(output.splitlines())}",
                 hint="check free space and permissions, then run `headrace up` again",
-                node=at.node,
+                node=self.at.node,
             )
-        (at.folder / "data.new").rename(at.folder / "data")
+        self.beside.rename(self.at.folder / "data")
+
+    def end(self) -> None:
+        with self.process:
+            self.process.kill()
+        _sweep(self.at)
 
 
-def _start_format(kafka: Kafka, spec: ClusterSpec, at: Server) -> "subprocess.Popen[str]":
-    beside = at.folder / "data.new"
-    shutil.rmtree(beside, ignore_errors=True)
+def _start_format(kafka: Kafka, spec: ClusterSpec, at: Server) -> _Format:
+    beside = at.folder / f"{_BESIDE}-{secrets.token_hex(4)}"
     broker = next(b for b in spec.brokers if at.node == f"broker-{b.id}")
     settings = properties.broker_properties(spec, broker, beside)
-    (at.folder / "format.properties").write_text(properties.render(settings))
-    return subprocess.Popen(
+    given = at.folder / f"{beside.name}.properties"
+    given.write_text(properties.render(settings))
+    process = subprocess.Popen(
         kafka.command(
             "kafka.tools.StorageTool",
-            *("format", "-t", spec.cluster_id, "-c", str(at.folder / "format.properties")),
+            *("format", "-t", spec.cluster_id, "-c", str(given)),
             options=[*_log_option(at), "-XX:TieredStopAtLevel=1"],
         ),
         stdin=subprocess.DEVNULL,
@@ -139,6 +174,7 @@ def _start_format(kafka: Kafka, spec: ClusterSpec, at: Server) -> "subprocess.Po
         text=True,
         env=java_environment(),
     )
+    return _Format(at, beside, process)
 
 
 def spawn_broker(kafka: Kafka, at: Server, *, learn_classes: bool = False) -> None:

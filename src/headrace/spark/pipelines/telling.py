@@ -59,8 +59,8 @@ class BatchListener(StreamingQueryListener):
         progress = event.progress
         if progress.name != self._query:
             return
+        self.ended += 1  # first: who is told may take its time, and another batch is under way
         self._tell(batch_of(progress), _partitions(progress))
-        self.ended += 1
 
     def onQueryIdle(self, event: "QueryIdleEvent") -> None:  # noqa: N802
         pass
