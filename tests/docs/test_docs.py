@@ -65,7 +65,7 @@ def test_cli_page_is_what_the_commands_say():
 def test_readme_program_runs_as_pasted():
     (program, *_) = blocks(ROOT / "README.md", "python")
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=280
     )
     assert done.returncode == 0, done.stderr
     for name in ("Ada", "Grace", "Edsger"):

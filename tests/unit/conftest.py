@@ -11,14 +11,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import settings
 
 from headrace.config import Places
 from headrace.local.artifacts import Artifact
 from headrace.model import Deadline
-
-settings.register_profile("unit", deadline=None, print_blob=True)
-settings.load_profile("unit")
 
 SLEEP = "import time; time.sleep(60)"
 
@@ -38,10 +34,10 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
 
 @pytest.fixture
 def wait_until() -> Callable[[Callable[[], object]], None]:
-    """Wait for a condition, at most ten seconds."""
+    """Wait for a condition, at most a minute."""
 
     def wait(condition: Callable[[], object]) -> None:
-        for _ in Deadline(10).polls(every=0.01):
+        for _ in Deadline(60).polls(every=0.01):
             if condition():
                 return
         raise AssertionError(f"waited in vain for {condition}")

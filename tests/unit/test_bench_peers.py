@@ -125,9 +125,9 @@ def test_a_program_that_takes_too_long_is_killed_with_its_children(tmp_path):
         "time.sleep(60)"
     )
     started = time.monotonic()
-    with pytest.raises(OperationFailed, match="did not handle 10 records within 2 s") as caught:
-        run(code, tmp_path, limit=2)
-    assert time.monotonic() - started < 20
+    with pytest.raises(OperationFailed, match="did not handle 10 records within 10 s") as caught:
+        run(code, tmp_path, limit=10)
+    assert time.monotonic() - started < 60
     assert "'orders'" in caught.value.hint
     for pid in map(int, (tmp_path / "pids").read_text().split()):
         assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE

@@ -106,8 +106,8 @@ def test_the_lock_excludes_another_process(holder, tmp_path, progress):
 
 def test_the_lock_is_freed_when_its_holder_is_killed(holder, tmp_path):
     holder.send_signal(signal.SIGKILL)
-    with exclusive(tmp_path / "lock", "it", Silent(), seconds=10):
-        assert holder.wait(timeout=10) == -signal.SIGKILL
+    with exclusive(tmp_path / "lock", "it", Silent(), seconds=60):
+        assert holder.wait(timeout=60) == -signal.SIGKILL
 
 
 def test_the_lock_is_freed_at_the_end_of_the_block(tmp_path, progress):

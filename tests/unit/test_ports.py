@@ -65,9 +65,9 @@ def test_a_taken_port_is_an_error_that_names_port_and_process(listener, monkeypa
 
 
 def test_a_server_that_has_just_ended_is_given_a_moment_to_let_go_of_its_port(listener):
-    soon = threading.Timer(0.05, listener.close)
+    port, soon = port_of(listener), threading.Timer(0.05, listener.close)
     soon.start()
-    ports.require_free([port_of(listener)])
+    ports.require_free([port])
     soon.join()
     assert listener.fileno() == -1
 

@@ -42,7 +42,7 @@ def fake():
 
 @pytest.fixture
 def registry(fake):
-    return Registry(fake.url, timeout=1)
+    return Registry(fake.url, timeout=30)
 
 
 def test_the_wire_format_is_a_zero_the_id_and_the_body(fake, registry):

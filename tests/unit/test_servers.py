@@ -145,13 +145,13 @@ def test_a_data_folder_that_is_there_is_never_formatted_again(kafka, broker):
 
 
 def test_a_tool_runs_on_all_jars_and_its_output_is_returned(kafka):
-    printed = kafka('#!/bin/sh\necho "$@"\n').run("kafka.Tool", "a b", seconds=10)
+    printed = kafka('#!/bin/sh\necho "$@"\n').run("kafka.Tool", "a b", seconds=60)
     assert f"-cp a.jar{os.pathsep}b.jar kafka.Tool a b" in printed
 
 
 def test_a_tool_that_fails_or_hangs_is_an_error_that_names_it(kafka):
     with pytest.raises(ClusterError, match=r"kafka\.Tool failed: ERROR the disk is broken"):
-        kafka(FAILS).run("kafka.Tool", seconds=10)
+        kafka(FAILS).run("kafka.Tool", seconds=60)
     with pytest.raises(ClusterError, match=r"kafka\.Tool did not end within"):
         kafka("#!/bin/sh\nexec sleep 60\n").run("kafka.Tool", seconds=0.05)
 
@@ -180,7 +180,7 @@ def test_nor_do_they_reach_kafkas_tools(kafka, broker, monkeypatch):
     monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:+UseG1GC")
     refuses = '#!/bin/sh\n[ -z "$JDK_JAVA_OPTIONS" ] || exit 1\n'
     servers.format_data(kafka(FORMATS.replace("#!/bin/sh\n", refuses)), SPEC, [broker])
-    assert kafka(f"{refuses}echo fine\n").run("kafka.Tool", seconds=10) == "fine\n"
+    assert kafka(f"{refuses}echo fine\n").run("kafka.Tool", seconds=60) == "fine\n"
 
 
 def test_waiting_ends_when_the_address_answers_with_success(live, answering):

@@ -60,7 +60,15 @@ def start(tmp_path, wait_until):
     end(started, signal.SIGKILL, 10)
 
 
-def test_an_orderly_stop_is_told_from_a_kill(start, monkeypatch):
+@pytest.fixture
+def patience(monkeypatch):
+    """Servers have all the time that a busy machine may need to let them write."""
+    names = ("SECONDS_TO_STOP", "SECONDS_FOR_SIDE_SERVERS", "SECONDS_FOR_PLAIN_BROKERS")
+    for name in names:
+        monkeypatch.setattr(stopping, name, 60)
+
+
+def test_an_orderly_stop_is_told_from_a_kill(start, monkeypatch, patience):
     orderly, deaf = start("orderly", NOTES_ITS_END), start("deaf", IGNORES)
     assert stop_one(orderly) is True
     monkeypatch.setattr(stopping, "SECONDS_TO_STOP", 0.1)
@@ -68,7 +76,7 @@ def test_an_orderly_stop_is_told_from_a_kill(start, monkeypatch):
     assert {orderly.state, deaf.state} == {State.STOPPED}
 
 
-def test_a_paused_server_is_stopped_in_order(start, tmp_path):
+def test_a_paused_server_is_stopped_in_order(start, tmp_path, patience):
     server = start("paused", NOTES_ITS_END)
     server.signal(signal.SIGSTOP)
     assert stop_one(server) is True
@@ -82,7 +90,7 @@ def test_stopping_what_does_not_run_is_harmless(tmp_path):
     assert server.state is State.STOPPED
 
 
-def test_side_servers_stop_first_then_plain_brokers_then_controllers(start, tmp_path):
+def test_side_servers_stop_first_then_plain_brokers_then_controllers(start, tmp_path, patience):
     side, plain, voter = (start(n, NOTES_ITS_END) for n in ("connect", "broker-4", "broker-1"))
     stop_all([side], [plain], [voter])
     assert (tmp_path / "order").read_text() == "connect broker-4 broker-1 "
@@ -95,11 +103,11 @@ def test_a_deaf_cluster_is_gone_after_the_time_to_stop(start, monkeypatch):
     servers[0].signal(signal.SIGSTOP)
     began = time.monotonic()
     stop_all([], [servers[2]], servers[:2])
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert {server.state for server in servers} == {State.STOPPED}
 
 
-def test_controllers_without_a_quorum_are_not_waited_for_once_their_data_is_safe(start):
+def test_controllers_without_a_quorum_are_not_waited_for_once_their_data_is_safe(start, patience):
     first = start("broker-1", NOTES_ITS_END)
     waiting = start("broker-2", SHUTS_ITS_BROKER_DOWN_AND_WAITS)
     began = time.monotonic()

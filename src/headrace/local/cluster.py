@@ -54,7 +54,7 @@ from headrace.local.spec import (
     save,
 )
 from headrace.local.status import ClusterStatus, broker_status, server_status
-from headrace.local.stopping import SECONDS_TO_STOP, stop_all, stop_one
+from headrace.local.stopping import SECONDS_TO_DIE, stop_all, stop_one
 from headrace.model import Deadline
 from headrace.observe import Progress, Silent
 
@@ -210,7 +210,7 @@ class LocalCluster:
 
     def kill(self, broker_id: int) -> None:
         """SIGKILL: what a crash looks like."""
-        end([self._broker(broker_id)], signal.SIGKILL, SECONDS_TO_STOP)
+        end([self._broker(broker_id)], signal.SIGKILL, SECONDS_TO_DIE)
 
     def pause(self, broker_id: int) -> None:
         """SIGSTOP: alive, but silent, as in a long garbage collection or a network cut."""
@@ -319,7 +319,7 @@ class LocalCluster:
             servers.wait_for_http(connect, address, SECONDS_TO_SERVE)
 
     def _undo(self, started: Sequence[Server], made_here: bool, error: BaseException) -> None:
-        end(started, signal.SIGKILL, SECONDS_TO_STOP)
+        end(started, signal.SIGKILL, SECONDS_TO_DIE)
         if not made_here:
             return
         kept = self._places.home / "last-failure" / self.name
@@ -384,7 +384,7 @@ class LocalCluster:
         """Signals take effect a moment later; return when this one has."""
         at = self._require_running(broker_id)
         at.signal(number)
-        for _ in Deadline(SECONDS_TO_STOP).polls(every=0.01):
+        for _ in Deadline(SECONDS_TO_DIE).polls(every=0.01):
             if at.state is state:
                 return
 

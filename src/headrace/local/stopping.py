@@ -7,6 +7,9 @@ from headrace.local.processes import Server, end, wait_for_end
 from headrace.model import Deadline
 
 SECONDS_TO_STOP = 8
+SECONDS_FOR_SIDE_SERVERS = 2
+SECONDS_FOR_PLAIN_BROKERS = 3
+SECONDS_TO_DIE = 8  # after SIGKILL, on a machine that is busy with something else
 
 
 def stop_one(server: Server) -> bool:
@@ -14,7 +17,7 @@ def stop_one(server: Server) -> bool:
     server.signal(signal.SIGCONT)  # a paused server cannot stop
     if not end([server], signal.SIGTERM, SECONDS_TO_STOP):
         return True
-    end([server], signal.SIGKILL, SECONDS_TO_STOP)
+    end([server], signal.SIGKILL, SECONDS_TO_DIE)
     return False
 
 
@@ -27,10 +30,10 @@ def stop_all(side: Sequence[Server], plain: Sequence[Server], voters: Sequence[S
     deadline = Deadline(SECONDS_TO_STOP)
     for server in (*side, *plain, *voters):
         server.signal(signal.SIGCONT)
-    end(side, signal.SIGTERM, deadline.remaining(at_most=2))
-    end(plain, signal.SIGTERM, deadline.remaining(at_most=3))
+    end(side, signal.SIGTERM, deadline.remaining(at_most=SECONDS_FOR_SIDE_SERVERS))
+    end(plain, signal.SIGTERM, deadline.remaining(at_most=SECONDS_FOR_PLAIN_BROKERS))
     _stop_voters(voters, deadline)
-    end([*side, *plain, *voters], signal.SIGKILL, SECONDS_TO_STOP)
+    end([*side, *plain, *voters], signal.SIGKILL, SECONDS_TO_DIE)
 
 
 def _stop_voters(voters: Sequence[Server], deadline: Deadline) -> None:
