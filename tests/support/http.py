@@ -1,7 +1,11 @@
-"""HTTP on this machine: text, and JSON as the registry and the Connect worker speak it."""
+"""HTTP on this machine: text and JSON, and a server that answers as a test wants."""
 
+import contextlib
 import json
+import threading
 import urllib.request
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 # No proxy: this never leaves the machine.
@@ -21,3 +25,25 @@ def get(address: str) -> str:
     with _direct.open(address, timeout=30) as answer:
         text: str = answer.read().decode()
         return text
+
+
+@contextlib.contextmanager
+def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
+    """Have each GET answered; gives the address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer(self)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -3,9 +3,7 @@
 import os
 import stat
 import sys
-import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import psutil
@@ -17,6 +15,7 @@ from headrace.local.class_archive import ClassArchive
 from headrace.local.java import Java, java_environment
 from headrace.local.processes import Server, mark
 from headrace.local.spec import KAFKA_VERSION, BrokerSpec, ClusterSpec, new_cluster_id
+from support.http import answering
 
 SPEC = ClusterSpec(
     "x", new_cluster_id(), KAFKA_VERSION, (BrokerSpec(1, 9092, 20_000),), registry_port=8081
@@ -63,25 +62,16 @@ def live(tmp_path, run_marked):
 
 
 @pytest.fixture
-def answering():
+def failing_twice():
     """An HTTP server that fails twice before it succeeds."""
     statuses = [503, 500]
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(statuses.pop(0) if statuses else 200)
-            self.end_headers()
+    def answer(request):
+        request.send_response(statuses.pop(0) if statuses else 200)
+        request.end_headers()
 
-        def log_message(self, format, *arguments):
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/subjects", statuses
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with answering(answer) as address:
+        yield f"{address}/subjects", statuses
 
 
 def test_a_servers_folder_and_mark_tell_its_cluster_and_node(broker, tmp_path):
@@ -183,16 +173,16 @@ def test_nor_do_they_reach_kafkas_tools(kafka, broker, monkeypatch):
     assert kafka(f"{refuses}echo fine\n").run("kafka.Tool", seconds=60) == "fine\n"
 
 
-def test_waiting_ends_when_the_address_answers_with_success(live, answering):
-    address, failures_left = answering
-    servers.wait_for_http(live, address, 10)
+def test_waiting_ends_when_the_address_answers_with_success(live, failing_twice):
+    address, failures_left = failing_twice
+    servers.wait_for_http(live, address, 60)
     assert failures_left == []
 
 
-def test_waiting_does_not_go_through_a_proxy(live, answering, monkeypatch):
+def test_waiting_does_not_go_through_a_proxy(live, failing_twice, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    address, failures_left = answering
-    servers.wait_for_http(live, address, 10)
+    address, failures_left = failing_twice
+    servers.wait_for_http(live, address, 60)
     assert failures_left == []
 
 

@@ -1,12 +1,10 @@
 """What a Spark master that is still coming up answers is taken for: not yet."""
 
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
 import pytest
 
 from headrace.local.ports import choose_free
 from headrace.testing.spark_cluster import master_state
+from support.http import answering
 
 FOR_PEOPLE = b"<!DOCTYPE html><html><body>Spark Master</body></html>"
 FOR_PROGRAMS = b'{"status": "ALIVE", "aliveworkers": 0}'
@@ -17,24 +15,15 @@ def page():
     """A master's address, and the answers it has still to give, each as (length told, bytes)."""
     answers = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            length, body = answers.pop(0)
-            self.send_response(200)
-            self.send_header("Content-Length", str(length))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(request):
+        length, body = answers.pop(0)
+        request.send_response(200)
+        request.send_header("Content-Length", str(length))
+        request.end_headers()
+        request.wfile.write(body)
 
-        def log_message(self, format, *arguments):
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", answers
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with answering(answer) as address:
+        yield address, answers
 
 
 def test_a_masters_page_for_people_is_no_answer_yet(page):
