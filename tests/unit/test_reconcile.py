@@ -18,9 +18,9 @@ from headrace.services.reconcile import (
     judge,
 )
 from headrace.services.reconcile_places import Lonely, Run, Seen, Walk, runs
-from headrace.services.reconcile_sources import chunks_of_files, files_of, row_id_of
+from headrace.services.reconcile_sources import Tables, chunks_of_files, files_of, row_id_of
 from headrace.spark.ledger import Entry
-from headrace.spark.pipelines.accounts import Counts
+from headrace.spark.pipelines.accounts import Counts, Standing
 
 COUNTS = Counts(rows_in=100, rows_out=90, rows_dead=6, duplicates=4, late={"revenue": 2})
 PARTITION = Partition(0, earliest=0, latest=120, begin=0, end=120)
@@ -129,6 +129,14 @@ def test_topics_with_and_without_files_cannot_be_told_apart_by_counts():
     (note,) = account.findings
     assert (account.balanced, note.hint) == (True, "--full tells them apart")
     assert not two_topics([Files(rows=160, dead=5)], [None]).balanced
+
+
+@pytest.mark.parametrize(
+    ("ids", "ranges"), [({"a": "1", "b": "2"}, ("a",)), ({}, ("a", "b")), ({"a": "1"}, ("a", "b"))]
+)
+def test_a_table_is_made_of_all_topics_that_its_last_commit_names(ids, ranges):
+    standing = Standing(ranges={name: {"0": (0, 1)} for name in ranges}, topic_ids=ids)
+    assert Tables("p", None, None, standing).topics == ("a", "b")
 
 
 def test_what_is_missing_is_named_in_its_own_topic():

@@ -241,7 +241,9 @@ class Tables:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        return tuple(self.standing.topic_ids)
+        """Those that were read, and those that had nothing yet; a commit of old may lack their ids,
+        and is refused for it."""
+        return tuple(dict.fromkeys([*self.standing.topic_ids, *self.standing.ranges]))
 
     def dead_count(self) -> int:
         if self.dead is None:
