@@ -85,10 +85,10 @@ def _span(seconds: float) -> str:
 def _bytes(size: int) -> str:
     """A size, short.
 
-    >>> _bytes(340_000), _bytes(1_234_567_890)
-    ('0.3 MB', '1.2 GB')
+    >>> _bytes(34_000), _bytes(1_234_567_890)
+    ('34.0 kB', '1.2 GB')
     """
-    for unit, power in (("TB", 12), ("GB", 9)):
+    for unit, power in (("TB", 12), ("GB", 9), ("MB", 6)):
         if size >= 10**power:
             return f"{size / 10**power:.1f} {unit}"
-    return f"{size / 10**6:.1f} MB"
+    return f"{size / 1000:.1f} kB"
