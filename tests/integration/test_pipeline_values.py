@@ -14,6 +14,7 @@ from headrace.clients import Admin, Connection
 from headrace.errors import RegistryUnreachable
 from headrace.local import LocalCluster
 from headrace.serde import Registry
+from headrace.serde.avro import wire_header
 from headrace.spark.pipelines import CLICKSTREAM, Avro, Field, Pipeline, Rows, Topic
 from headrace.spark.pipelines.runner import StreamOptions, stream
 from support.cli import Cli
@@ -25,6 +26,7 @@ pytest.importorskip("pyspark")
 from headrace.spark.ingest.job import ingest
 from headrace.spark.ingest.options import IngestOptions
 from headrace.spark.ingest.schema import CLICKSTREAM as ROWS
+from support.streaming import reading
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +134,21 @@ def test_records_of_several_schemas_are_read_in_one_batch(rig):
         ("c", None, "blue", "1.5"),
     ]
     assert rig.reasons() == ["page is missing or null"]
+
+
+def test_avro_is_read_once_unless_a_schema_is_new_that_the_topic_does_not_name(rig, spark):
+    old, new = record(PAGE), record(PAGE, N)
+    rig.send(old, {"page": "a"}, {"page": "b"})
+    with reading(spark) as read:
+        rig.run(clicks(Field("page"), Field("n", "long")))
+    assert read.records == 2
+    number = rig.registry.register("another", new).id
+    rig.send_raw(wire_header(number) + b"\x02c\x02\x0e", wire_header(2**31 - 1))
+    with reading(spark) as read:
+        done = rig.run(clicks(Field("page"), Field("n", "long")))
+    assert (done.rows_in, done.rows_out, read.records) == (2, 1, 4)
+    assert rig.rows("page", "n") == [("a", None), ("b", None), ("c", 7)]
+    assert rig.reasons() == ["the registry knows no schema with the id 2147483647"]
 
 
 def test_values_that_cannot_be_read_are_dead_letters_and_the_others_rows(rig):

@@ -13,7 +13,6 @@ import orjson
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import headrace as hr
 from headrace import model
@@ -38,7 +37,6 @@ from headrace.spark.pipelines import (
     Windows,
 )
 from headrace.spark.pipelines.lake import Lake
-from headrace.spark.pipelines.querying import heard_by
 from headrace.spark.pipelines.runner import StreamOptions, stream
 from support.crash import Crash, dying_after_each_write
 from support.ingest import records
@@ -54,6 +52,7 @@ from support.lake import (
     table,
     tuples,
 )
+from support.streaming import reading
 
 
 @pytest.fixture
@@ -342,21 +341,10 @@ def test_a_topic_that_grows_and_is_made_again_while_the_pipeline_runs(rig, admin
 
 
 def test_kafka_is_read_once_for_all_tables_of_a_batch(rig, spark):
-    class Listener(StreamingQueryListener):
-        rows = 0
-
-        def onQueryProgress(self, event):  # noqa: N802
-            Listener.rows += event.progress.numInputRows
-
-        def ignore(self, _event):
-            pass
-
-        onQueryStarted = onQueryTerminated = onQueryIdle = ignore  # noqa: N815
-
     rig.send(some_events(90))
-    with heard_by(spark, Listener()):
+    with reading(spark) as read:
         rig.run()
-    assert Listener.rows == 90
+    assert read.records == 90
 
 
 def test_a_topic_without_records_may_be_read_again_and_again(rig):

@@ -1,9 +1,9 @@
-"""Avro values, as Spark expressions: one `from_avro` for each schema that a batch has records of.
+"""Avro values, as Spark expressions: one `from_avro` for each schema that is known.
 
 The wire format is a zero byte, the schema's id in four bytes, and the body.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import DataType, StructType
 
-from headrace.errors import BadInput, ConfigError, SchemaNotFound
+from headrace.errors import BadInput, ConfigError, RegistryError, SchemaNotFound
 from headrace.serde import Registry
 from headrace.serde.avro import wire_header
 from headrace.serde.schemas import RECORDS, AvroSchema, kind
@@ -28,29 +28,52 @@ if TYPE_CHECKING:
 _SCHEMA = "headrace:schema"
 _MAGIC = b"\x00"
 _HEADER_BYTES = 5
+_LARGEST_ID = 2**31 - 1
+_SCHEMAS_AHEAD = 10
 
 
 class AvroReader:
-    """Reads the Avro values of topics. What the registry says of an id is kept for good; of one
-    that it does not know, it is asked again with the next batch."""
+    """Reads the Avro values of topics with the schemas that it has learned. What the registry says
+    of one is kept for good; for one that it does not know, it is asked with every batch."""
 
     def __init__(self, value: Avro, topics: Sequence[str], registry: Registry) -> None:
         self._value, self._topics, self._registry = value, topics, registry
         self._known: dict[int, _Branch | str] = {}
         self._newest: AvroSchema | None = None
+        self._has_looked = False
 
     def __call__(self, records: "DataFrame") -> Read:
+        if not self._has_looked:
+            self._look_ahead(records.sparkSession)
+        known = sorted(self._known.items())
+        unusable = {number: why for number, why in known if isinstance(why, str)}
+        branches = [branch for _, branch in known if isinstance(branch, _Branch)]
         rows = records.withColumn(_SCHEMA, _schema_id())
-        ids = _distinct_ids(rows)
-        self._learn(ids - self._known.keys(), records.sparkSession)
-        unusable = {n: why for n in sorted(ids) if isinstance(why := self._known.get(n), str)}
-        branches = [one for n in sorted(ids) if isinstance(one := self._known.get(n), _Branch)]
-        return _read(rows, self._value, branches, unusable, ids - self._known.keys())
+        return _read(rows, self._value, branches, unusable)
+
+    def learn(self, schemas: Collection[int], spark: "SparkSession") -> bool:
+        """Ask the registry; if it does not answer, nothing of the batch is read."""
+        before = len(self._known)
+        self._learn([number for number in schemas if number <= _LARGEST_ID], spark)
+        return len(self._known) > before
+
+    def _look_ahead(self, spark: "SparkSession") -> None:
+        """The newest schemas of the topics are most likely those of their records. If there are
+        none, or nobody answers, the first records tell what is needed."""
+        self._has_looked = True
+        try:
+            for topic in self._topics:
+                subject = f"{topic}-value"
+                versions = self._registry.versions(subject)[-_SCHEMAS_AHEAD:]
+                self._learn([self._registry.get(subject, each).id for each in versions], spark)
+        except RegistryError:
+            return
+        finally:
+            self._registry.close()
 
     def _learn(self, ids: Iterable[int], spark: "SparkSession") -> None:
-        """Ask the registry for schemas; if it does not answer, nothing of the batch is read."""
         try:
-            schemas = {number: self._fetch(number) for number in ids if number >= 0}
+            schemas = {number: self._fetch(number) for number in ids if number not in self._known}
             if any(isinstance(schema, AvroSchema) for schema in schemas.values()):
                 self._follow_newest(spark)
         finally:
@@ -104,12 +127,6 @@ class AvroReader:
         except (PySparkException, Py4JJavaError) as error:
             return f"schema {number} cannot be read by Spark: {_first_line(error)}"
         return branch.refusal(self._value.fields) or branch
-
-
-def _distinct_ids(rows: "DataFrame") -> set[int]:
-    """In a pass of its own: what a batch is read with depends on it."""
-    found = rows.select(_SCHEMA).distinct().collect()
-    return {int.from_bytes(row[0], "big", signed=True) for row in found if row[0] is not None}
 
 
 def _types(spark: "SparkSession", layout: Layout, defaults: Layout | None) -> list[StructType]:
@@ -206,11 +223,7 @@ def _schema_id() -> "Column":
 
 
 def _read(
-    rows: "DataFrame",
-    value: Avro,
-    branches: "list[_Branch]",
-    unusable: dict[int, str],
-    unknown: set[int],
+    rows: "DataFrame", value: Avro, branches: "list[_Branch]", unusable: dict[int, str]
 ) -> Read:
     rows = rows.withColumns({branch.column: branch.parsed for branch in branches})
     typed = [
@@ -220,7 +233,10 @@ def _read(
     rows = rows.withColumns({_typed(n): each for n, each in enumerate(typed)})
     columns = [F.col(_typed(n)).alias(field.column) for n, field in enumerate(value.fields)]
     rescued = F.coalesce(nothing(), *(branch.rescued for branch in branches))
-    return Read(rows, columns, rescued, _problem(value, branches, unusable, unknown))
+    known = [F.lit(wire_header(n)[1:]) for n in (*unusable, *(each.number for each in branches))]
+    number = F.conv(F.hex(_SCHEMA), 16, 10).cast("long")
+    strange = F.when(~F.col(_SCHEMA).isin(known), number) if known else number
+    return Read(rows, columns, rescued, _problem(value, branches, unusable, strange), strange)
 
 
 def _typed(number: int) -> str:
@@ -228,25 +244,20 @@ def _typed(number: int) -> str:
 
 
 def _problem(
-    value: Avro, branches: "list[_Branch]", unusable: dict[int, str], unknown: set[int]
+    value: Avro, branches: "list[_Branch]", unusable: dict[int, str], strange: "Column"
 ) -> "Column":
     """Why a record is bad, the first cause; null if it is good."""
     short = F.concat(F.lit("too short for Avro: bytes "), F.octet_length("value").cast("string"))
     first = F.lower(F.hex(F.substring("value", 1, 1)))
     begin = F.concat(F.lit("the first byte is 0x"), first, F.lit(", Avro values begin with 0x00"))
+    no_schema = F.concat(F.lit("the registry knows no schema with the id "), strange)
+    end = F.coalesce(nothing("binary"), *(branch.end for branch in branches))
     causes = [
         F.when(F.col("value").isNull(), F.lit(NO_VALUE)),
         F.when(F.octet_length("value") < _HEADER_BYTES, short),
         F.when(F.col(_SCHEMA).isNull(), begin),
         *(F.when(_is_of(number), F.lit(why)) for number, why in unusable.items()),
-    ]
-    if unknown:
-        number = F.conv(F.hex(_SCHEMA), 16, 10)
-        no_schema = F.concat(F.lit("the registry knows no schema with the id "), number)
-        known = [F.lit(wire_header(branch.number)[1:]) for branch in branches]
-        causes.append(F.when(~F.col(_SCHEMA).isin(known), no_schema))
-    end = F.coalesce(nothing("binary"), *(branch.end for branch in branches))
-    causes += [
+        no_schema,  # null for records that are not strange
         F.when(end.isNull(), F.lit("the body ends too early, or is damaged")),
         F.when(end != F.lit(END_MARK), F.lit("something follows the record, or it is damaged")),
         *(cause for n, field in enumerate(value.fields) for cause in _causes(n, field, branches)),

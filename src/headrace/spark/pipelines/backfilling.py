@@ -110,8 +110,7 @@ class _Lacking(Batches):
 
     def put_back(self, records: "DataFrame", progress: Progress) -> PutBack:
         try:
-            lonely = self._kept.keep(self._without_known(self._decoded(records)))  # 1.
-            facts = self._facts(lonely)
+            lonely, facts = self._look_at(lambda: self._without_known(self._decoded(records)))  # 1.
             fresh, duplicates = self._without_duplicates(
                 lonely.where(F.col(REASON).isNull()), facts
             )

@@ -19,7 +19,7 @@ from headrace.spark.columns import HEADER, ROW_HEADER
 from headrace.spark.ingest.rows import MAX_ROW_BYTES, SHOWN_BYTES
 from headrace.spark.pipelines.accounts import Counts, Standing, in_utc
 from headrace.spark.pipelines.checkpoints import Ranges
-from headrace.spark.pipelines.decoding import RAW, REASON, decode, decoding_of, unmet
+from headrace.spark.pipelines.decoding import RAW, REASON, STRANGE, decode, decoding_of, unmet
 from headrace.spark.pipelines.definition import DEAD_LETTERS, Lookup, Pipeline, Totals, seconds
 from headrace.spark.pipelines.deriving import Span, write_derived
 from headrace.spark.pipelines.evolving import with_new_columns
@@ -85,6 +85,7 @@ class _Facts:
     trusted: datetime | None  # the newest that is not from the future
     written: datetime | None  # when the newest came to Kafka
     unmet: dict[str, int]
+    strange: int = 0  # that were not read for want of their schemas
 
     @property
     def span(self) -> Span | None:
@@ -150,8 +151,7 @@ class Batches:
                 "the tables end",
             )
         try:
-            rows = self._kept.keep(self._decoded(records))
-            facts = self._facts(rows)
+            rows, facts = self._look_at(lambda: self._decoded(records))
             counts = self._write(rows, facts, batch, ranges)
         finally:
             self._kept.release()
@@ -230,6 +230,22 @@ class Batches:
 
     # --- looking ---
 
+    def _look_at(self, decoded: "Callable[[], DataFrame]") -> "tuple[DataFrame, _Facts]":
+        """Rows that are kept, and what is in them. Kafka is read once, unless there are schemas in
+        them that no batch had before."""
+        rows = self._kept.keep(decoded())
+        facts = self._facts(rows)
+        if facts.strange and self._learn(rows):
+            self._kept.release()
+            rows = self._kept.keep(decoded())
+            facts = self._facts(rows)
+        return rows, facts
+
+    def _learn(self, rows: "DataFrame") -> bool:
+        found = rows.where(F.col(STRANGE).isNotNull()).select(STRANGE).distinct().collect()
+        spark = rows.sparkSession
+        return self._read is not None and self._read.learn([row[0] for row in found], spark)
+
     def _facts(self, rows: "DataFrame") -> _Facts:
         good = F.col(REASON).isNull()
         moment = F.lit(None).cast("timestamp")
@@ -244,10 +260,12 @@ class Batches:
         possible = F.when(moment <= F.col("kafka_time") + F.expr(FUTURE), moment)
         last_written = F.max(bounded("timestamp", F.col("kafka_time")))
         times = (F.min(moment), F.max(moment), F.max(possible), last_written)
-        found = rows.agg(F.count("*"), F.count(REASON), *times, *flags.values()).collect()[0]
-        counts = {name: count for name, count in zip(flags, found[6:], strict=True) if count}
-        oldest, newest, trusted, written = (in_utc(moment) for moment in found[2:6])
-        return _Facts(found[0], found[1], oldest, newest, trusted, written, counts)
+        strange = F.count(STRANGE) if STRANGE in rows.columns else F.lit(0)
+        counted = (F.count("*"), F.count(REASON), strange)
+        found = rows.agg(*counted, *times, *flags.values()).collect()[0]
+        counts = {name: count for name, count in zip(flags, found[7:], strict=True) if count}
+        oldest, newest, trusted, written = (in_utc(moment) for moment in found[3:7])
+        return _Facts(found[0], found[1], oldest, newest, trusted, written, counts, found[2])
 
     def _refuse_unmet(self, facts: _Facts) -> None:
         for expectation in self._pipeline.expectations:

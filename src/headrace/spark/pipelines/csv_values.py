@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.spark.pipelines.fields import Csv, Field
 from headrace.spark.pipelines.texts import from_text
-from headrace.spark.pipelines.values import NO_VALUE, Read, nothing, wrong
+from headrace.spark.pipelines.values import NO_VALUE, NeedsNoSchemas, Read, nothing, wrong
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -21,7 +21,7 @@ _TEXT, _RAW, _FIELDS = "headrace:text", "headrace:raw", "headrace:fields"
 _QUOTE = '"'
 
 
-class CsvReader:
+class CsvReader(NeedsNoSchemas):
     """Reads rows of CSV. Its expressions are made once and serve all batches."""
 
     def __init__(self, value: Csv) -> None:

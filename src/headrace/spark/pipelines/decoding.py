@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # No name of a user's has a colon.
 REASON = "headrace:reason"
+STRANGE = "headrace:strange"  # the schema of a record that was not read for want of it
 RAW = ("headrace:key", "headrace:value")
 
 
@@ -67,6 +68,7 @@ def read_values(records: "DataFrame", value: Value, read: Reader | None = None) 
     # What is not needed further on is not carried from step to step.
     needed = records.select("key", "value", _row_id().alias(ROW_ID), *places)
     found = (read or _plain_reader(value))(needed)
+    strange = [] if found.strange is None else [found.strange.alias(STRANGE)]
     return found.rows.select(
         *found.columns,
         ROW_ID,
@@ -75,6 +77,7 @@ def read_values(records: "DataFrame", value: Value, read: Reader | None = None) 
         found.problem.alias(REASON),
         F.col("key").alias(RAW[0]),
         F.col("value").cast("binary").alias(RAW[1]),  # a reader may have made it a text
+        *strange,
     )
 
 

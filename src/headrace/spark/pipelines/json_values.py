@@ -8,7 +8,15 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType, _parse_datatype_string
 
 from headrace.spark.pipelines.fields import TIME, Field, Json
-from headrace.spark.pipelines.values import NO_VALUE, Read, bounded, missing, nothing, wrong
+from headrace.spark.pipelines.values import (
+    NO_VALUE,
+    NeedsNoSchemas,
+    Read,
+    bounded,
+    missing,
+    nothing,
+    wrong,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -25,7 +33,7 @@ _NOT_IN_JSON = "\x00"  # where it is, Spark's parser calls a record corrupt
 _REPLACED = "\ufffd"  # what stands for bytes that are no UTF-8 once a text was decoded
 
 
-class JsonReader:
+class JsonReader(NeedsNoSchemas):
     """Reads JSON objects. Its expressions are made once and serve all batches: each of their parts
     is a call to Spark, and there are thousands."""
 

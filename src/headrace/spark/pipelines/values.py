@@ -1,15 +1,15 @@
 """What all kinds of values have in common: what reading them gives, and when a time is one."""
 
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.spark.pipelines.fields import TIME, Field
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 SHOWN_CHARACTERS = 100
 # Milliseconds of the years 1900 to 9000. What is beyond is a count of another unit, and neither
@@ -22,15 +22,35 @@ NO_VALUE = "the value is null"
 @dataclass(frozen=True)
 class Read:
     """Records with columns to help, and what is in their values as expressions on these: a column
-    for each field, fields that nobody declared as a JSON object, and why a record is bad."""
+    for each field, fields that nobody declared as a JSON object, and why a record is bad.
+
+    `strange` is the number of the schema that a record was not read for want of, if a reader goes
+    by schemas.
+    """
 
     rows: "DataFrame"
     columns: "list[Column]"
     rescued: "Column"
     problem: "Column"
+    strange: "Column | None" = None
 
 
-Reader = Callable[["DataFrame"], Read]
+class Reader(Protocol):
+    """What reads values. Records that were strange are read again once their schemas are learned:
+    most batches have none, and so nobody looks for them before."""
+
+    def __call__(self, records: "DataFrame") -> Read: ...
+
+    def learn(self, schemas: Collection[int], spark: "SparkSession") -> bool:
+        """Whether records of any of these can be read now."""
+        ...
+
+
+class NeedsNoSchemas:
+    """A reader to which nothing is strange."""
+
+    def learn(self, _schemas: Collection[int], _spark: "SparkSession") -> bool:
+        return False
 
 
 def bounded(type: str, found: "Column") -> "Column":
