@@ -364,6 +364,30 @@ def test_schemas_are_asked_for_once_and_defaults_are_those_of_the_newest(show, r
     assert show(read, both) == [("a", 7, None), ("b", 8, '{"colour":"CART"}')]
 
 
+def test_the_newest_schemas_of_all_topics_are_known_from_the_start(spark, registry):
+    """Expressions are made once, and again when a schema is learned that was strange."""
+    schema, newer = record(field("page", "string")), record(field("n", "long"))
+    number = Registry(registry.url).register("clicks-value", schema).id
+    topics = ("has-no-schema", "clicks")
+    read = AvroReader(Avro(Field("page"), Field("n", "long")), topics, Registry(registry.url))
+    values = encoded(number, schema, {"page": "a"})
+    new = registry.add(newer)
+    values += encoded(new, newer, {"n": 1})
+    records = spark.createDataFrame([(value,) for value in values], "value binary").coalesce(1)
+
+    def strange():
+        found = read(records)
+        return [row[0] for row in found.rows.select(found.strange).collect()]
+
+    assert strange() == [None, new]
+    before = read(records).columns
+    assert not read.learn([999, 2**32 - 1], spark)
+    assert read(records).columns is before
+    assert read.learn([new, 999], spark)
+    assert strange() == [None, None]
+    assert read(records).columns is read(records).columns is not before
+
+
 def test_a_registry_that_is_gone_or_refuses_makes_no_dead_letters(show, registry):
     number = registry.add(FULL)
     values = encoded(number, FULL, CLICK)

@@ -31,15 +31,15 @@ def stable_with(admin, group, count):
 def test_a_member_killed_in_mid_batch_loses_nothing_and_repeats_little(kafka_cluster, members):
     """SIGKILL with fifty handlers at work, by key: what had finished since the last commit is
     repeated, nothing else; a key goes on where it was."""
-    count, workers, moment = 4000, 50, 2
+    count, workers, moment = 8000, 50, 2
     send_numbers(kafka_cluster.bootstrap, members.topic, count, keys=200)
-    options = {"concurrency": workers, "work_ms": 5, "settings": {"session.timeout.ms": 6000}}
+    options = {"concurrency": workers, "work_ms": 50, "settings": {"session.timeout.ms": 6000}}
     first = members.start(member="first", **options)
-    eventually(lambda: len(members.finished()) > count / 3, "a third is handled")
+    eventually(lambda: len(members.finished()) > count / 2, "half is handled")
     first.kill()
     before = members.lines()
     members.start(member="second", **options)
-    eventually(members.have_finished(count), "all is handled", 60)
+    eventually(members.have_finished(count), "all is handled", 90)
     result = judge_handled(members.lines(), set(range(count)))
     assert result.lost == set()
     assert result.swapped == []

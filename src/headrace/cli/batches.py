@@ -57,7 +57,7 @@ def live(progress: TerminalProgress) -> "Iterator[Callable[[BatchDone], None]]":
 
 def table(batches: "Sequence[BatchDone] | deque[BatchDone]") -> "RenderableType":
     """A line for each batch. `twice` are duplicates, the delay is how old its newest record was
-    when it was done, and the state is what the tables take."""
+    when it was done, and the state is the size of the tables."""
     rows = [
         (
             *(batch.batch, batch.counts.rows_in, batch.counts.rows_out, batch.counts.rows_dead),

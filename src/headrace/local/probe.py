@@ -66,11 +66,11 @@ def _probe_topic(admin: AdminClient, ids: Sequence[int]) -> Iterator[str]:
     """A topic with one partition on each broker; gone afterwards."""
     topic = PROBE_PREFIX + secrets.token_hex(4)
     new = NewTopic(topic, len(ids), replica_assignment=[[broker] for broker in ids])
-    admin.create_topics([new], operation_timeout=5)[topic].result(timeout=10)
     try:
+        admin.create_topics([new], operation_timeout=5)[topic].result(timeout=10)
         yield topic
     finally:
-        # It is known by now whether they serve; a slow answer to this changes nothing.
+        # What came of it is known by now, and a slow answer to this changes nothing.
         with contextlib.suppress(KafkaException, TimeoutError):
             admin.delete_topics([topic], operation_timeout=5)[topic].result(timeout=10)
 

@@ -123,8 +123,9 @@ def _spans(admin: Admin, wish: Wish, found: Tables) -> tuple[dict[int, Span], li
     asked = resolve(admin, wish.topic, parse_bound(wish.begin), parse_bound(wish.end))
     everything = resolve(admin, wish.topic, parse_bound("earliest"), parse_bound("latest"))
     spans, notes = {}, []
+    read = found.standing.ranges.get(wish.topic, {})
     for number, (begin, end) in asked.spans.items():
-        first, last = found.standing.ranges[wish.topic].get(str(number), (begin, begin))
+        first, last = read.get(str(number), (begin, begin))
         spans[number] = max(begin, first), min(end, last)
         kept = everything.spans[number][0]
         if kept > first:

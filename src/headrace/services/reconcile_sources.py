@@ -241,9 +241,7 @@ class Tables:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Those that were read, and those that had nothing yet; a commit of old may lack their ids,
-        and is refused for it."""
-        return tuple(dict.fromkeys([*self.standing.topic_ids, *self.standing.ranges]))
+        return _topics(self.standing)
 
     def dead_count(self) -> int:
         if self.dead is None:
@@ -284,6 +282,12 @@ class Tables:
         return f"{own} AND ({' OR '.join(read) or 'false'})"
 
 
+def _topics(standing: Standing) -> tuple[str, ...]:
+    """Those that were read, and those that had nothing yet; a commit of old may lack their ids, and
+    is refused for it."""
+    return tuple(dict.fromkeys([*standing.topic_ids, *standing.ranges]))
+
+
 def find_tables(options: ReconcileOptions) -> Tables:
     """The table of rows that a pipeline made of the topic. Without a pipeline's name there must be
     one only in the lake."""
@@ -301,7 +305,7 @@ def find_tables(options: ReconcileOptions) -> Tables:
     of_topic = [
         (snapshot, info)
         for snapshot, info in infos
-        if options.topic in info["so_far"]["ranges"]
+        if options.topic in _topics(Standing.from_json(info["so_far"]))
         and wanted in (None, info["pipeline"])
         and snapshot.name not in {f"{name}_late" for name in info["so_far"]["counts"]["late"]}
     ]

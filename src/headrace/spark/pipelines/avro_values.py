@@ -3,7 +3,7 @@
 The wire format is a zero byte, the schema's id in four bytes, and the body.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ _SCHEMA = "headrace:schema"
 _MAGIC = b"\x00"
 _HEADER_BYTES = 5
 _LARGEST_ID = 2**31 - 1
-_SCHEMAS_AHEAD = 10
+_SCHEMAS_AHEAD = 3
 
 
 class AvroReader:
@@ -41,15 +41,14 @@ class AvroReader:
         self._known: dict[int, _Branch | str] = {}
         self._newest: AvroSchema | None = None
         self._has_looked = False
+        self._made: _Expressions | None = None
 
     def __call__(self, records: "DataFrame") -> Read:
         if not self._has_looked:
             self._look_ahead(records.sparkSession)
-        known = sorted(self._known.items())
-        unusable = {number: why for number, why in known if isinstance(why, str)}
-        branches = [branch for _, branch in known if isinstance(branch, _Branch)]
-        rows = records.withColumn(_SCHEMA, _schema_id())
-        return _read(rows, self._value, branches, unusable)
+        if self._made is None:
+            self._made = _expressions(self._value, self._known)
+        return self._made.on(records)
 
     def learn(self, schemas: Collection[int], spark: "SparkSession") -> bool:
         """Ask the registry; if it does not answer, nothing of the batch is read."""
@@ -62,14 +61,19 @@ class AvroReader:
         none, or nobody answers, the first records tell what is needed."""
         self._has_looked = True
         try:
-            for topic in self._topics:
-                subject = f"{topic}-value"
-                versions = self._registry.versions(subject)[-_SCHEMAS_AHEAD:]
-                self._learn([self._registry.get(subject, each).id for each in versions], spark)
+            self._learn([each for topic in self._topics for each in self._newest_of(topic)], spark)
         except RegistryError:
             return
         finally:
             self._registry.close()
+
+    def _newest_of(self, topic: str) -> list[int]:
+        subject = f"{topic}-value"
+        try:
+            versions = self._registry.versions(subject)[-_SCHEMAS_AHEAD:]
+        except SchemaNotFound:
+            return []
+        return [self._registry.get(subject, each).id for each in versions]
 
     def _learn(self, ids: Iterable[int], spark: "SparkSession") -> None:
         try:
@@ -81,6 +85,7 @@ class AvroReader:
         for number, schema in schemas.items():
             if schema is not None:
                 self._known[number] = self._branch(number, schema, spark)
+                self._made = None
 
     def _fetch(self, number: int) -> AvroSchema | str | None:
         """A schema, why it is of no use, or None if there is none."""
@@ -222,21 +227,47 @@ def _schema_id() -> "Column":
     return F.when(whole & begins, F.substring("value", 2, 4))
 
 
-def _read(
-    rows: "DataFrame", value: Avro, branches: "list[_Branch]", unusable: dict[int, str]
-) -> Read:
-    rows = rows.withColumns({branch.column: branch.parsed for branch in branches})
-    typed = [
-        F.coalesce(nothing(field.type), *(branch.typed(field) for branch in branches))
-        for field in value.fields
-    ]
-    rows = rows.withColumns({_typed(n): each for n, each in enumerate(typed)})
-    columns = [F.col(_typed(n)).alias(field.column) for n, field in enumerate(value.fields)]
-    rescued = F.coalesce(nothing(), *(branch.rescued for branch in branches))
-    known = [F.lit(wire_header(n)[1:]) for n in (*unusable, *(each.number for each in branches))]
+@dataclass(frozen=True)
+class _Expressions:
+    """How records of all schemas that are known are read. They serve all batches until another one
+    is: each of their parts is a call to Spark."""
+
+    parsed: "dict[str, Column]"
+    typed: "dict[str, Column]"
+    columns: "list[Column]"
+    rescued: "Column"
+    problem: "Column"
+    strange: "Column"
+
+    def on(self, records: "DataFrame") -> Read:
+        rows = records.withColumn(_SCHEMA, _schema_id()).withColumns(self.parsed)
+        rows = rows.withColumns(self.typed)
+        return Read(rows, self.columns, self.rescued, self.problem, self.strange)
+
+
+def _expressions(value: Avro, known: "Mapping[int, _Branch | str]") -> _Expressions:
+    unusable = {number: why for number, why in sorted(known.items()) if isinstance(why, str)}
+    branches = [one for _, one in sorted(known.items()) if isinstance(one, _Branch)]
+    typed = {
+        _typed(n): F.coalesce(nothing(field.type), *(branch.typed(field) for branch in branches))
+        for n, field in enumerate(value.fields)
+    }
+    strange = _strange(known)
+    return _Expressions(
+        {branch.column: branch.parsed for branch in branches},
+        typed,
+        [F.col(_typed(n)).alias(field.column) for n, field in enumerate(value.fields)],
+        F.coalesce(nothing(), *(branch.rescued for branch in branches)),
+        _problem(value, branches, unusable, strange),
+        strange,
+    )
+
+
+def _strange(known: Iterable[int]) -> "Column":
+    """The number of a schema that is not known; else null."""
+    headers = [F.lit(wire_header(number)[1:]) for number in known]
     number = F.conv(F.hex(_SCHEMA), 16, 10).cast("long")
-    strange = F.when(~F.col(_SCHEMA).isin(known), number) if known else number
-    return Read(rows, columns, rescued, _problem(value, branches, unusable, strange), strange)
+    return F.when(~F.col(_SCHEMA).isin(headers), number) if headers else number
 
 
 def _typed(number: int) -> str:

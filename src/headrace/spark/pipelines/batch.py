@@ -125,6 +125,7 @@ class Batches:
         self._dead_letters, self._topic_id, self._done = dead_letters, topic_id, done
         self._lookups: dict[Lookup, tuple[float, DataFrame]] = {}
         self._kept = Kept()
+        self._sizes: dict[str, int] = {}
         self._maybe_again = batching.open_batch is not None
         self.standing = standing
         self.failure: Exception | None = None
@@ -157,8 +158,9 @@ class Batches:
             self._kept.release()
         self._maybe_again = False
         seconds_taken = time.monotonic() - started
-        sizes = self._sizes()
-        self._done(BatchDone(batch, counts, seconds_taken, facts.written, tables=sizes))
+        self._note_sizes()
+        tables = dict(self._sizes)
+        self._done(BatchDone(batch, counts, seconds_taken, facts.written, tables=tables))
 
     def close(self) -> None:
         """Nothing is kept in memory any more."""
@@ -166,9 +168,11 @@ class Batches:
             table.unpersist()
         self._lookups.clear()
 
-    def _sizes(self) -> dict[str, int]:
-        sizes = {name: self._lake.known_bytes(name) for name in self._pipeline.table_names}
-        return {name: size for name, size in sizes.items() if size is not None}
+    def _note_sizes(self) -> None:
+        """Delta may not know the size of a table that somebody compacts: the last one counts."""
+        for name in self._pipeline.table_names:
+            if (size := self._lake.known_bytes(name)) is not None:
+                self._sizes[name] = size
 
     def _decoded(self, records: "DataFrame") -> "DataFrame":
         return decode(records, self._pipeline, self._lookup, self._read)

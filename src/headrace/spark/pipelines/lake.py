@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from headrace.errors import BadInput
 from headrace.spark.pipelines.definition import Lookup
@@ -82,10 +83,13 @@ class Lake:
 
         Delta could work it out too, in seconds. What it has noted takes a millisecond.
         """
-        log = self._spark._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr]
-        snapshot = log.forTable(self._spark._jsparkSession, self.path(table))
-        noted = snapshot.unsafeVolatileSnapshot().checksumOpt()
-        return int(noted.get().tableSizeBytes()) if noted.isDefined() else None
+        logs = self._spark._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr]
+        try:
+            log = logs.forTable(self._spark._jsparkSession, self.path(table))
+            noted = log.unsafeVolatileSnapshot().checksumOpt()
+            return int(noted.get().tableSizeBytes()) if noted.isDefined() else None
+        except Py4JJavaError:  # a figure for those who watch is no reason to stop
+            return None
 
     def append(self, table: str, rows: "DataFrame", commit: Commit) -> None:
         writer = rows.write.format("delta").mode("append").option("mergeSchema", "true")
