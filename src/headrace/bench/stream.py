@@ -49,12 +49,14 @@ SILENT = "headrace, events, no lag, no metrics"
 
 @dataclass(frozen=True)
 class Bench:
-    """The Spark session, the brokers, and how each system reads a topic."""
+    """The Spark session, the brokers, and how each system reads a topic. `metrics` are served all
+    the time, as they are beside a pipeline that runs for days."""
 
     spark: "SparkSession"
     connection: Connection
     folder: Path
     numbers: "count[int]"
+    metrics: StreamMetrics
 
     def noop(self, topic: str) -> None:
         self._noop(self._records(topic))
@@ -108,12 +110,7 @@ class Bench:
         from headrace.spark.pipelines.runner import StreamOptions, stream
 
         options = StreamOptions(pipeline, self._new(), topic=topic, show_lag=watched)
-        if not watched:
-            stream(options, self.connection)
-            return
-        metrics = StreamMetrics(pipeline.name)
-        with metrics.served(0):
-            stream(options, self.connection, on_batch=metrics.tell)
+        stream(options, self.connection, on_batch=self.metrics.tell if watched else None)
 
     def _records(self, topic: str, settings: Mapping[str, str] | None = None) -> "DataFrame":
         reader = self.spark.readStream.format("kafka").option("subscribe", topic)
@@ -131,12 +128,14 @@ def measure(progress: Progress) -> Measurement:
     from headrace.spark import session
 
     spark = session("bench", progress=progress)
+    metrics = StreamMetrics("bench")
     try:
         with (
             tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder,
             LocalCluster(1, progress=progress) as cluster,
+            metrics.served(0),
         ):
-            bench = Bench(spark, Connection(cluster.bootstrap), Path(folder), count())
+            bench = Bench(spark, Connection(cluster.bootstrap), Path(folder), count(), metrics)
             return _measure(bench, progress)
     finally:
         spark.stop()
