@@ -138,6 +138,7 @@ class Running:
         shown = f"headrace {' '.join(self._arguments)}\n{done.stdout[:2000]}\n{done.stderr}"
         assert done.status == status, f"exit {done.status}, not {status}: {shown}"
         assert "Traceback" not in done.stderr, shown
+        assert "Exception in thread" not in done.stderr, shown
         return done
 
     def line(self, seconds: float = 60) -> Any:

@@ -36,3 +36,24 @@ def reading(spark: "SparkSession") -> Iterator[Read]:
 
     with heard_by(spark, Listener()):
         yield found
+
+
+@contextlib.contextmanager
+def dying_threads(spark: "SparkSession") -> Iterator[list[str]]:
+    """What Java's threads died of within the block; else it would only be printed."""
+    found: list[str] = []
+
+    class Handler:
+        def uncaughtException(self, _thread: Any, error: Any) -> None:  # noqa: N802
+            found.append(str(error.toString()))
+
+        class Java:
+            implements = ("java.lang.Thread$UncaughtExceptionHandler",)
+
+    thread = spark._jvm.java.lang.Thread  # type: ignore[union-attr]
+    before = thread.getDefaultUncaughtExceptionHandler()
+    thread.setDefaultUncaughtExceptionHandler(Handler())
+    try:
+        yield found
+    finally:
+        thread.setDefaultUncaughtExceptionHandler(before)

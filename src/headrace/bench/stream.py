@@ -2,9 +2,10 @@
 
 The same records of a topic are read into Spark's `noop`, as Spark comes and with the settings by
 which Headrace reads; read, decoded and written to a Delta table by plain Spark, with no checks; and
-by pipelines: to the table of events alone, the same with neither lag nor metrics, and to all four
-tables of the clickstream. In turns, several rounds; ratios are taken within a round, and the median
-round counts. A round before that warms up: what Java has compiled is there for all alike.
+by pipelines: to the table of events alone, and to all four tables of the clickstream. In turns,
+several rounds; ratios are taken within a round, and the median round counts. A round before that
+warms up: what Java has compiled is there for all alike. What it costs to be watched is measured in
+a run of its own (see watching).
 """
 
 import tempfile
@@ -14,15 +15,15 @@ from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.bench.measurement import Measurement
 from headrace.bench.rounds import in_turns, median_ratio
+from headrace.bench.watching import RECORDS_PER_BATCH, Watching, watch
 from headrace.clients import Admin, Connection
 from headrace.local import LocalCluster
 from headrace.observe import Progress, Silent
 from headrace.services.generate import write_clickstream
-from headrace.services.stream_metrics import StreamMetrics
 from headrace.spark.columns import ROW_HEADER
 from headrace.spark.reading import committed, in_pieces
 
@@ -44,19 +45,17 @@ FIELDS = (
 NOOP, PLAIN = "Spark, Kafka to noop", "Spark, read, decode, write"
 NOOP_LIKE_US = "Spark, Kafka to noop, read like headrace"
 EVENTS, FULL = "headrace, events", "headrace, four tables"
-SILENT = "headrace, events, no lag, no metrics"
+WATCHED = "headrace, events, all that watching does"
 
 
 @dataclass(frozen=True)
 class Bench:
-    """The Spark session, the brokers, and how each system reads a topic. `metrics` are served all
-    the time, as they are beside a pipeline that runs for days."""
+    """The Spark session, the brokers, and how each system reads a topic."""
 
     spark: "SparkSession"
     connection: Connection
     folder: Path
     numbers: "count[int]"
-    metrics: StreamMetrics
 
     def noop(self, topic: str) -> None:
         self._noop(self._records(topic))
@@ -93,24 +92,23 @@ class Bench:
         writer = rows.writeStream.format("delta").option("checkpointLocation", self._new())
         writer.trigger(availableNow=True).start(self._new()).awaitTermination()
 
-    def events(self, topic: str, *, watched: bool = True) -> None:
+    def events(self, topic: str) -> None:
         from headrace.spark.pipelines import CLICKSTREAM
 
-        self._stream(replace(CLICKSTREAM, derived=()), topic, watched)
-
-    def silent(self, topic: str) -> None:
-        self.events(topic, watched=False)
+        self._stream(replace(CLICKSTREAM, derived=()), topic)
 
     def full(self, topic: str) -> None:
         from headrace.spark.pipelines import CLICKSTREAM
 
-        self._stream(CLICKSTREAM, topic, watched=True)
+        self._stream(CLICKSTREAM, topic)
 
-    def _stream(self, pipeline: "Pipeline", topic: str, watched: bool) -> None:
+    def watched(self, topic: str) -> Watching:
+        return watch(self.spark, self.connection, topic, self._new())
+
+    def _stream(self, pipeline: "Pipeline", topic: str) -> None:
         from headrace.spark.pipelines.runner import StreamOptions, stream
 
-        options = StreamOptions(pipeline, self._new(), topic=topic, show_lag=watched)
-        stream(options, self.connection, on_batch=self.metrics.tell if watched else None)
+        stream(StreamOptions(pipeline, self._new(), topic=topic), self.connection)
 
     def _records(self, topic: str, settings: Mapping[str, str] | None = None) -> "DataFrame":
         reader = self.spark.readStream.format("kafka").option("subscribe", topic)
@@ -128,14 +126,12 @@ def measure(progress: Progress) -> Measurement:
     from headrace.spark import session
 
     spark = session("bench", progress=progress)
-    metrics = StreamMetrics("bench")
     try:
         with (
             tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder,
             LocalCluster(1, progress=progress) as cluster,
-            metrics.served(0),
         ):
-            bench = Bench(spark, Connection(cluster.bootstrap), Path(folder), count(), metrics)
+            bench = Bench(spark, Connection(cluster.bootstrap), Path(folder), count())
             return _measure(bench, progress)
     finally:
         spark.stop()
@@ -148,7 +144,6 @@ def _measure(bench: Bench, progress: Progress) -> Measurement:
         NOOP: bench.noop,
         NOOP_LIKE_US: bench.noop_like_us,
         PLAIN: bench.plain,
-        SILENT: bench.silent,
         EVENTS: bench.events,
         FULL: bench.full,
     }
@@ -160,16 +155,18 @@ def _measure(bench: Bench, progress: Progress) -> Measurement:
         started = time.perf_counter()
         systems[name](TOPIC)
         times[name].append(time.perf_counter() - started)
-    rows = [
-        {
-            "case": f"{ROWS:,} records",
-            "system": name,
-            "seconds": round(median(found), 2),
-            "rows_per_second": round(ROWS / median(found)),
-        }
-        for name, found in times.items()
-    ]
-    return Measurement(rows, _ratios(times))
+    progress.step("watched after each batch")
+    watched = bench.watched(TOPIC)
+    rows = [_row(f"{ROWS:,} records", name, median(found)) for name, found in times.items()]
+    batches = f"{ROWS:,} records, {RECORDS_PER_BATCH:,} at a time"
+    rows.append(_row(batches, EVENTS, watched.seconds - watched.watching))
+    rows.append(_row(batches, WATCHED, watched.seconds))
+    return Measurement(rows, _ratios(times) | {"lag and metrics / neither": watched.ratio})
+
+
+def _row(case: str, system: str, seconds: float) -> dict[str, Any]:
+    rate = round(ROWS / seconds)
+    return {"case": case, "system": system, "seconds": round(seconds, 2), "rows_per_second": rate}
 
 
 def _fill(bench: Bench) -> None:
@@ -190,5 +187,4 @@ def _ratios(times: dict[str, list[float]]) -> dict[str, float]:
         "events / noop, read like headrace": median_ratio(times[EVENTS], times[NOOP_LIKE_US]),
         "plain Spark / noop": median_ratio(times[PLAIN], times[NOOP]),
         "four tables / events": median_ratio(times[FULL], times[EVENTS]),
-        "lag and metrics / neither": median_ratio(times[EVENTS], times[SILENT]),
     }

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from headrace.model import TopicPartition
 from headrace.spark.pipelines.checkpoints import Offsets, Ranges
 
 
@@ -83,6 +84,15 @@ class Standing:
     def ends(self) -> Offsets:
         """Where the next batch begins."""
         return ends_of(self.ranges)
+
+    @property
+    def offsets(self) -> dict[TopicPartition, int]:
+        """The same, by partition."""
+        return {
+            TopicPartition(topic, int(partition)): end
+            for topic, places in self.ranges.items()
+            for partition, (_, end) in places.items()
+        }
 
     def follows(self, ranges: Ranges) -> bool:
         """Whether these ranges begin where this ends; partitions may be new."""

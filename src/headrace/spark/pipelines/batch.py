@@ -4,6 +4,7 @@ The order is a protocol; DESIGN.md has it, and what happens when it is cut short
 """
 
 import math
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.clients import Connection
 from headrace.errors import BadInput
+from headrace.model import TopicPartition
 from headrace.spark.columns import HEADER, ROW_HEADER
 from headrace.spark.ingest.rows import MAX_ROW_BYTES, SHOWN_BYTES
 from headrace.spark.pipelines.accounts import Counts, Standing, in_utc
@@ -26,12 +28,15 @@ from headrace.spark.pipelines.evolving import with_new_columns
 from headrace.spark.pipelines.fields import KAFKA_COLUMNS, RESCUED, ROW_ID
 from headrace.spark.pipelines.keeping import Kept
 from headrace.spark.pipelines.lake import Commit, Lake, fingerprint
-from headrace.spark.pipelines.values import Reader, bounded
+from headrace.spark.pipelines.values import SHOWN_CHARACTERS, Reader, bounded
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _HASH = "_hash"
+_INTERRUPTED = re.compile(
+    r"java\.(lang\.Interrupted|io\.InterruptedIO|nio\.channels\.ClosedByInterrupt)Exception"
+)
 FUTURE = "interval 1 day"
 ROWS_PER_FILE = 250_000
 ROWS_WORTH_A_FILE = 20_000
@@ -47,6 +52,7 @@ class BatchDone:
     newest: datetime | None = None  # of its records, by Kafka's clock
     ended: datetime = field(default_factory=lambda: datetime.now(UTC))
     tables: Mapping[str, int] = field(default_factory=dict)  # their bytes after it
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)  # where the next one begins
 
     @property
     def rate(self) -> float:
@@ -62,6 +68,27 @@ class BatchDone:
     def state(self) -> int | None:
         """The bytes of all tables, which are all the state that a pipeline has."""
         return sum(self.tables.values()) if self.tables else None
+
+
+class BatchFailed(Exception):
+    """What Spark is told of a batch that failed."""
+
+
+def in_a_line(failure: Exception) -> str:
+    """A failure as Spark bears it: with a text of many lines it dies.
+
+    Whether a batch was interrupted, because somebody stops the query, Spark finds out by a pattern
+    that needs a piece of its stack for every character between these two names.
+
+    >>> in_a_line(ValueError("first\\nsecond"))
+    'ValueError: first'
+    >>> in_a_line(OSError("An error\\n ... java.lang.InterruptedException\\n ..."))
+    'py4j.protocol.Py4JJavaError: An error occurred while calling java.lang.InterruptedException'
+    """
+    text = str(failure)
+    if interrupted := _INTERRUPTED.search(text):
+        return f"py4j.protocol.Py4JJavaError: An error occurred while calling {interrupted[0]}"
+    return f"{type(failure).__name__}: {text.strip().partition(chr(10))[0][:SHOWN_CHARACTERS]}"
 
 
 class Batching(Protocol):
@@ -136,7 +163,7 @@ class Batches:
             self._run(records, batch)
         except Exception as failure:  # Spark makes a long tale of it; this is what happened
             self.failure = failure
-            raise
+            raise BatchFailed(in_a_line(failure)) from None
 
     def _run(self, records: "DataFrame", batch: int) -> None:
         started = time.monotonic()
@@ -159,8 +186,10 @@ class Batches:
         self._maybe_again = False
         seconds_taken = time.monotonic() - started
         self._note_sizes()
-        tables = dict(self._sizes)
-        self._done(BatchDone(batch, counts, seconds_taken, facts.written, tables=tables))
+        tables, offsets = dict(self._sizes), self.standing.offsets
+        self._done(
+            BatchDone(batch, counts, seconds_taken, facts.written, tables=tables, offsets=offsets)
+        )
 
     def close(self) -> None:
         """Nothing is kept in memory any more."""

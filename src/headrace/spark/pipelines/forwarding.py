@@ -25,13 +25,13 @@ from headrace.spark.pipelines.decoding import read_values, refine
 from headrace.spark.pipelines.definition import Lookup, Topic
 from headrace.spark.pipelines.forward_definition import Forward
 from headrace.spark.pipelines.holding import CHECKPOINTS, held
+from headrace.spark.pipelines.lag import lag_shown
 from headrace.spark.pipelines.lake import Lake
 from headrace.spark.pipelines.outgoing import PIECE, for_headrace, for_spark, records
 from headrace.spark.pipelines.querying import (
     committed_records,
     ensure_dead_topic,
     heard_by,
-    lag_shown,
     partitions_of,
     records_left,
     triggered,
@@ -200,13 +200,14 @@ class Forwarding:
         on_batch: Callable[[BatchDone], None],
         stop: threading.Event,
     ) -> None:
-        def tell(batch: BatchDone, partitions: int) -> None:
+        def tell(batch: BatchDone) -> None:
+            note(batch.offsets)
             if batch.counts.rows_in:
                 self.result.add(batch)
                 if self._every is None:
                     self._progress.advance(batch.counts.rows_in)
                 on_batch(batch)
-            self._look_again(checkpoint, partitions, stop)
+            self._look_again(checkpoint, len(batch.offsets), stop)
 
         lake = Lake(spark, self._options.lake)
         checkpoint = Checkpoint(spark, f"{lake.folder}/{CHECKPOINTS}/{self._forward.name}")
@@ -218,7 +219,7 @@ class Forwarding:
         writer = writer.option("checkpointLocation", checkpoint.folder)
         try:
             group = lag_group(self._options, self._forward)
-            with heard_by(spark, listener), lag_shown(spark, group, self._connection, name):
+            with lag_shown(group, self._admin) as note, heard_by(spark, listener):
                 until_planned(
                     lambda: wait_for_end(
                         writer.start(),

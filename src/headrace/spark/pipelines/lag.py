@@ -1,12 +1,14 @@
 """Lag made visible: a streaming query's offsets, committed to a consumer group after each batch.
 
-Spark keeps offsets in its checkpoint, where no lag tool looks. A listener hears of each batch's
-end, and a thread of its own commits: the query never waits for it, and only the newest counts.
+Spark keeps offsets in its checkpoint, where no lag tool looks. A pipeline tells of each batch by
+itself; of any other query, Spark tells a listener. A thread commits what they tell: no query waits
+for it, and only the newest counts.
 """
 
+import contextlib
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -29,40 +31,19 @@ logger.addHandler(logging.NullHandler())
 SECONDS_TO_FINISH = 10.0
 
 
-class LagListener(StreamingQueryListener):
-    """Commits what a query has read from Kafka to a group.
+class LagCommitter:
+    """Commits to a group what it is told, on a thread of its own. `close` waits for the last."""
 
-    >>> spark.streams.addListener(LagListener("clicks-to-tables", connection))  # doctest: +SKIP
-
-    With `query`, only that query's (by name); else every query's of the session. `close` waits for
-    the last commit.
-    """
-
-    def __init__(self, group: str, connection: Connection, query: str | None = None) -> None:
-        self._group, self._query = group, query
-        self._admin = Admin(connection)
+    def __init__(self, group: str, admin: Admin) -> None:
+        self._group, self._admin = group, admin
         self._changed = threading.Condition()
         self._waiting: dict[TopicPartition, int] = {}
         self._closing = False
         self._thread = threading.Thread(target=self._commit, name="lag", daemon=True)
         self._thread.start()
 
-    def onQueryStarted(self, event: "QueryStartedEvent") -> None:  # noqa: N802
-        pass
-
-    def onQueryProgress(self, event: "QueryProgressEvent") -> None:  # noqa: N802
-        if self._query in (None, event.progress.name):
-            for source in event.progress.sources:
-                self.note(read_offsets(source.endOffset))
-
-    def onQueryIdle(self, event: "QueryIdleEvent") -> None:  # noqa: N802
-        pass
-
-    def onQueryTerminated(self, event: "QueryTerminatedEvent") -> None:  # noqa: N802
-        pass
-
     def note(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """These are done, and are committed soon."""
+        """All before these is done; they are committed soon."""
         with self._changed:
             self._waiting.update(offsets)
             self._changed.notify()
@@ -85,6 +66,50 @@ class LagListener(StreamingQueryListener):
                 self._admin.set_committed(self._group, offsets)
             except HeadraceError as error:  # the next batch's commit holds all that this one does
                 logger.warning("the lag of group %s is not up to date: %s", self._group, error)
+
+
+@contextlib.contextmanager
+def lag_shown(
+    group: str | None, admin: Admin
+) -> Iterator[Callable[[Mapping[TopicPartition, int]], None]]:
+    """What takes the offsets of a query after each batch, and commits them if there is a group."""
+    if group is None:
+        yield lambda _offsets: None
+        return
+    with contextlib.closing(LagCommitter(group, admin)) as committer:
+        yield committer.note
+
+
+class LagListener(StreamingQueryListener):
+    """Commits what a query of your own has read from Kafka to a group.
+
+    >>> spark.streams.addListener(LagListener("clicks-to-tables", connection))  # doctest: +SKIP
+
+    With `query`, only that query's (by name); else every query's of the session. `close` waits for
+    the last commit.
+    """
+
+    def __init__(self, group: str, connection: Connection, query: str | None = None) -> None:
+        self._query = query
+        self._committer = LagCommitter(group, Admin(connection))
+
+    def onQueryStarted(self, event: "QueryStartedEvent") -> None:  # noqa: N802
+        pass
+
+    def onQueryProgress(self, event: "QueryProgressEvent") -> None:  # noqa: N802
+        if self._query in (None, event.progress.name):
+            for source in event.progress.sources:
+                self._committer.note(read_offsets(source.endOffset))
+
+    def onQueryIdle(self, event: "QueryIdleEvent") -> None:  # noqa: N802
+        pass
+
+    def onQueryTerminated(self, event: "QueryTerminatedEvent") -> None:  # noqa: N802
+        pass
+
+    def close(self) -> None:
+        """Commit what is left, and end."""
+        self._committer.close()
 
 
 def read_offsets(text: str | None) -> dict[TopicPartition, int]:

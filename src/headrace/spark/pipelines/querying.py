@@ -118,23 +118,6 @@ def triggered(writer: "DataStreamWriter", every: float | None) -> "DataStreamWri
 
 
 @contextlib.contextmanager
-def lag_shown(
-    spark: "SparkSession", group: str | None, connection: Connection, query: str
-) -> Iterator[None]:
-    """The query's offsets are committed to a group, if there is one, after each batch."""
-    if group is None:
-        yield
-        return
-    from headrace.spark.pipelines.lag import LagListener
-
-    with (
-        contextlib.closing(LagListener(group, connection, query)) as listener,
-        heard_by(spark, listener),
-    ):
-        yield
-
-
-@contextlib.contextmanager
 def heard_by(spark: "SparkSession", listener: "StreamingQueryListener") -> Iterator[None]:
     """The listener hears of all batches: Spark tells it a moment after each."""
     spark.streams.addListener(listener)

@@ -22,7 +22,6 @@ from headrace.spark.pipelines.querying import (
     batch_limit,
     committed_records,
     ensure_dead_topic,
-    lag_shown,
     partitions_of,
     records_left,
     starting_after,
@@ -212,10 +211,12 @@ class _Running:
         from headrace.spark.pipelines.batch import Batches, DeadLetters
         from headrace.spark.pipelines.checkpoints import Checkpoint
         from headrace.spark.pipelines.decoding import reader_of
+        from headrace.spark.pipelines.lag import lag_shown
         from headrace.spark.pipelines.lake import Lake
         from headrace.spark.pipelines.mending import mend
 
         def done(batch: "BatchDone") -> None:
+            note(batch.offsets)
             self.result.add(batch)
             if self._options.every is None:
                 self._progress.advance(batch.counts.rows_in)
@@ -238,7 +239,8 @@ class _Running:
             writer = records.writeStream.queryName(name).foreachBatch(batches.run)
             writer = writer.option("checkpointLocation", checkpoint.folder)
             group = lag_group(self._options, self._pipeline)
-            with lag_shown(spark, group, self._connection, name):
+            with lag_shown(group, self._admin) as note:
+                note(batches.standing.offsets)
                 query = triggered(writer, self._options.every).start()
                 wait_for_end(query, stop, once=self._options.every is None)
         except Exception:

@@ -10,6 +10,7 @@ from headrace.spark.pipelines.accounts import Counts, in_utc
 from headrace.spark.pipelines.batch import BatchDone
 from headrace.spark.pipelines.decoding import REASON, unmet
 from headrace.spark.pipelines.forward_definition import Forward
+from headrace.spark.pipelines.lag import read_offsets
 from headrace.spark.pipelines.outgoing import goes_on
 
 if TYPE_CHECKING:
@@ -43,12 +44,9 @@ def counted(rows: "DataFrame", forward: Forward) -> "DataFrame":
 
 
 class BatchListener(StreamingQueryListener):
-    """Tells of each batch of one query that `counted` its rows; `partitions` is how many it read.
+    """Tells of each batch of one query that `counted` its rows, of one without records too."""
 
-    A batch without records is not told of, but `ended` counts it.
-    """
-
-    def __init__(self, query: str, tell: Callable[[BatchDone, int], None]) -> None:
+    def __init__(self, query: str, tell: Callable[[BatchDone], None]) -> None:
         self._query, self._tell = query, tell
         self.ended = 0
 
@@ -60,7 +58,7 @@ class BatchListener(StreamingQueryListener):
         if progress.name != self._query:
             return
         self.ended += 1  # first: who is told may take its time, and another batch is under way
-        self._tell(batch_of(progress), _partitions(progress))
+        self._tell(batch_of(progress))
 
     def onQueryIdle(self, event: "QueryIdleEvent") -> None:  # noqa: N802
         pass
@@ -79,12 +77,14 @@ def batch_of(progress: "StreamingQueryProgress") -> BatchDone:
         if name.startswith("unmet:") and count
     }
     numbers = {name: counts.get(name, 0) for name in ("rows_in", "rows_out", "rows_dead")}
-    milliseconds = progress.durationMs.get("triggerExecution", 0)
-    newest = in_utc(counts.get("newest"))
-    return BatchDone(progress.batchId, Counts(**numbers, unmet=missed), milliseconds / 1000, newest)
-
-
-def _partitions(progress: "StreamingQueryProgress") -> int:
-    from headrace.spark.pipelines.lag import read_offsets
-
-    return sum(len(read_offsets(source.endOffset)) for source in progress.sources)
+    return BatchDone(
+        progress.batchId,
+        Counts(**numbers, unmet=missed),
+        progress.durationMs.get("triggerExecution", 0) / 1000,
+        in_utc(counts.get("newest")),
+        offsets={
+            at: end
+            for source in progress.sources
+            for at, end in read_offsets(source.endOffset).items()
+        },
+    )
