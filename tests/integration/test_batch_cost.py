@@ -15,7 +15,7 @@ from headrace.spark.pipelines.keeping import Kept
 from headrace.spark.pipelines.lake import Lake
 from headrace.spark.pipelines.replaying import read_ranges
 from headrace.spark.pipelines.runner import StreamOptions, stream
-from support.lake import assert_tables, some_events
+from support.lake import assert_tables, sessions, some_events, tuples
 from support.waiting import eventually
 
 
@@ -116,6 +116,27 @@ def test_the_size_of_tables_is_told_with_each_batch_without_work_for_spark(
     assert told[-1].tables == sizes
     assert told[-1].state == sum(sizes.values()) > told[0].state > 0
     assert not (tmp_path / "revenue_late").exists()
+
+
+def test_batches_of_the_same_hours_run_the_code_that_is_there(
+    kafka_cluster, make_topic, spark, tmp_path
+):
+    """Spark writes times that a query names into its code, and would compile it for each batch."""
+    topic, events, compiled = make_topic(1), some_events(150, minutes=50), []
+    codes = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics
+    with hr.Producer(kafka_cluster.bootstrap) as producer:
+        for event in events:
+            producer.send(topic, event.to_json(), headers=[("headrace-row", event.row)])
+    pipeline = replace(CLICKSTREAM, derived=CLICKSTREAM.derived[:1])  # both that ask for times
+    options = StreamOptions(pipeline, str(tmp_path), topic=topic, records_per_batch=30)
+    stream(
+        options,
+        Connection(kafka_cluster.bootstrap),
+        on_batch=lambda _: compiled.append(codes.METRIC_COMPILATION_TIME().getCount()),
+    )
+    assert len(compiled) == 5
+    assert compiled[-1] == compiled[-2]
+    assert tuples(tmp_path, "sessions") == sessions(events)
 
 
 def records_in_memory(spark):

@@ -116,9 +116,19 @@ class _Facts:
 
     @property
     def span(self) -> Span | None:
+        """Full hours around the oldest and the newest.
+
+        Spark writes a time that a query names into its code. Whether a table has rows of the same
+        time is asked for each batch, and with the batch's own times Spark would make and compile
+        that code anew for each.
+        """
         if self.oldest is None or self.newest is None:
             return None
-        return self.oldest, self.newest
+        return _hour(self.oldest), _hour(self.newest) + timedelta(hours=1)
+
+
+def _hour(moment: datetime) -> datetime:
+    return moment.replace(minute=0, second=0, microsecond=0)
 
 
 def files_for(rows: int, cores: int) -> int:

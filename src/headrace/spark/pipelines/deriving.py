@@ -44,7 +44,7 @@ def derive(table: Derived, rows: "DataFrame", time: str) -> "DataFrame":
 def write_derived(
     table: Derived, rows: "DataFrame", time: str, span: Span | None, lake: Lake, commit: Commit
 ) -> None:
-    """Merge a batch's rows into a table. `span` is from the oldest to the newest of them."""
+    """Merge a batch's rows into a table. `span` is a time that all of them are in."""
     if isinstance(table, Totals):
         _write_totals(table, rows, time, lake, commit)
     elif isinstance(table, Sessions):
