@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import orjson
@@ -26,7 +27,7 @@ from support.waiting import eventually
 
 pytest.importorskip("pyspark")
 
-from headrace.spark.pipelines import Field, Json, Pipeline, Rows, Sum, Topic, Totals
+from headrace.spark.pipelines import Expect, Field, Json, Pipeline, Rows, Sum, Topic, Totals
 from headrace.spark.pipelines.accounts import Replay
 from headrace.spark.pipelines.holding import held
 from headrace.spark.pipelines.runner import StreamOptions, stream
@@ -70,8 +71,8 @@ class Rig:
     def send_clicks(self, count):
         self.send(*(b'{"page": "%d", "n": %d}' % (n % 7, n) for n in range(count)))
 
-    def replay(self, begin="earliest", end="latest", most=1_000_000):
-        wish = Wish(self.topic, begin, end, of_topic(CLICKS, self.topic), str(self.lake))
+    def replay(self, begin="earliest", end="latest", most=1_000_000, pipeline=CLICKS):
+        wish = Wish(self.topic, begin, end, of_topic(pipeline, self.topic), str(self.lake))
         plan = plan_replay(wish, self.connection)
         return execute_replay(plan, Doing(most), self.connection)
 
@@ -211,6 +212,15 @@ def test_a_range_equals_the_same_slice_of_records_whatever_run_dies(
     # A stream goes on where the replay ended.
     rig.stream()
     rig.assert_tables(20, 99, 99, 99)
+
+
+def test_what_a_batch_refuses_is_said_as_it_was(rig, spark):
+    rig.send_clicks(9)
+    strict = replace(CLICKS, expectations=(Expect("few", "n < 5", "fail"),))
+    with pytest.raises(BadInput, match="4 rows do not meet 'few'") as refused:
+        rig.replay(pipeline=strict)
+    assert "let the expectation drop" in refused.value.hint
+    assert not (rig.lake / "clicks").exists()
 
 
 def test_tables_of_a_stream_are_not_mixed_with_a_replay(rig, spark):

@@ -24,6 +24,7 @@ from headrace.services.compaction import compact
 from headrace.spark.pipelines import CLICKSTREAM
 from headrace.spark.sql.running import SqlOptions, ask, follow
 from support.lake import some_events
+from support.streaming import dying_threads
 from support.waiting import eventually
 
 SECONDS = 120
@@ -296,6 +297,15 @@ def test_a_followed_sum_is_shown_whole_and_its_changes_line_by_line(
             lambda: [row for u in shown for row in u.rows] == changed, "what changed", SECONDS
         )
     assert list(tmp_path.glob("headrace-sql-*")) == []
+
+
+def test_a_query_that_is_stopped_while_it_works_ends_in_order(kafka_cluster, topic, connect, spark):
+    send(kafka_cluster, topic, range(3))
+    asleep = f"SELECT java_method('java.lang.Thread', 'sleep', 600000L) FROM `{topic}`"
+    with dying_threads(spark) as died:
+        with following(SqlOptions(asleep, every=0.1), connect) as shown:
+            eventually(spark.sparkContext.statusTracker().getActiveJobsIds, "it works", SECONDS)
+        assert (died, shown) == ([], [])
 
 
 def test_new_rows_of_a_stream_joined_with_a_table_come_once(

@@ -1,4 +1,4 @@
-"""A Spark job while it runs: watched, stopped by Ctrl-C, and its failures told in one line."""
+"""Spark's work while it runs: watched, stopped by Ctrl-C, and its failures told in one line."""
 
 import contextlib
 import re
@@ -12,6 +12,8 @@ from headrace.errors import HeadraceError, OperationFailed
 from headrace.model import Deadline
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from headrace.spark.ingest.source import ChunkToRead
 
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -19,6 +21,10 @@ SECONDS_BETWEEN_CANCELS = 0.1
 SECONDS_TO_PLAN = 180.0
 _TOO_LATE = "Python worker failed to connect back"
 _RAISED = re.compile(r"headrace\.errors\.(\w+): ([^\n]+)")
+_INTERRUPTED = re.compile(
+    r"java\.(lang\.Interrupted|io\.InterruptedIO|nio\.channels\.ClosedByInterrupt)Exception"
+)
+_MOST_CHARACTERS = 200
 
 
 @contextlib.contextmanager
@@ -73,6 +79,43 @@ def cancelled_by_ctrl_c(cancel: Callable[[], None]) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if pressed.is_set():
         raise KeyboardInterrupt
+
+
+class BatchFailed(Exception):
+    """What Spark is told of a micro-batch that failed."""
+
+
+class EachBatch:
+    """What Spark calls for each micro-batch. If it fails, `failure` is what happened: Spark is told
+    in a line, and would make a long tale of it."""
+
+    def __init__(self, run: "Callable[[DataFrame, int], None]") -> None:
+        self._run = run
+        self.failure: Exception | None = None
+
+    def __call__(self, rows: "DataFrame", batch: int) -> None:
+        try:
+            self._run(rows, batch)
+        except Exception as failure:
+            self.failure = failure
+            raise BatchFailed(in_a_line(failure)) from None
+
+
+def in_a_line(failure: Exception) -> str:
+    """A failure as Spark bears it: with a text of many lines it dies.
+
+    Whether a batch was interrupted, because somebody stops the query, Spark finds out by a pattern
+    that needs a piece of its stack for every character between these two names.
+
+    >>> in_a_line(ValueError("first\\nsecond"))
+    'ValueError: first'
+    >>> in_a_line(OSError("An error\\n ... java.lang.InterruptedException\\n ..."))
+    'py4j.protocol.Py4JJavaError: An error occurred while calling java.lang.InterruptedException'
+    """
+    text = str(failure)
+    if interrupted := _INTERRUPTED.search(text):
+        return f"py4j.protocol.Py4JJavaError: An error occurred while calling {interrupted[0]}"
+    return f"{type(failure).__name__}: {text.strip().partition(chr(10))[0][:_MOST_CHARACTERS]}"
 
 
 def until_planned(run: Callable[[], None]) -> None:

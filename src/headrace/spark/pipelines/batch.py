@@ -4,7 +4,6 @@ The order is a protocol; DESIGN.md has it, and what happens when it is cut short
 """
 
 import math
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -28,15 +27,12 @@ from headrace.spark.pipelines.evolving import with_new_columns
 from headrace.spark.pipelines.fields import KAFKA_COLUMNS, RESCUED, ROW_ID
 from headrace.spark.pipelines.keeping import Kept
 from headrace.spark.pipelines.lake import Commit, Lake, fingerprint
-from headrace.spark.pipelines.values import SHOWN_CHARACTERS, Reader, bounded
+from headrace.spark.pipelines.values import Reader, bounded
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _HASH = "_hash"
-_INTERRUPTED = re.compile(
-    r"java\.(lang\.Interrupted|io\.InterruptedIO|nio\.channels\.ClosedByInterrupt)Exception"
-)
 FUTURE = "interval 1 day"
 ROWS_PER_FILE = 250_000
 ROWS_WORTH_A_FILE = 20_000
@@ -68,27 +64,6 @@ class BatchDone:
     def state(self) -> int | None:
         """The bytes of all tables, which are all the state that a pipeline has."""
         return sum(self.tables.values()) if self.tables else None
-
-
-class BatchFailed(Exception):
-    """What Spark is told of a batch that failed."""
-
-
-def in_a_line(failure: Exception) -> str:
-    """A failure as Spark bears it: with a text of many lines it dies.
-
-    Whether a batch was interrupted, because somebody stops the query, Spark finds out by a pattern
-    that needs a piece of its stack for every character between these two names.
-
-    >>> in_a_line(ValueError("first\\nsecond"))
-    'ValueError: first'
-    >>> in_a_line(OSError("An error\\n ... java.lang.InterruptedException\\n ..."))
-    'py4j.protocol.Py4JJavaError: An error occurred while calling java.lang.InterruptedException'
-    """
-    text = str(failure)
-    if interrupted := _INTERRUPTED.search(text):
-        return f"py4j.protocol.Py4JJavaError: An error occurred while calling {interrupted[0]}"
-    return f"{type(failure).__name__}: {text.strip().partition(chr(10))[0][:SHOWN_CHARACTERS]}"
 
 
 class Batching(Protocol):
@@ -165,17 +140,9 @@ class Batches:
         self._sizes: dict[str, int] = {}
         self._maybe_again = batching.open_batch is not None
         self.standing = standing
-        self.failure: Exception | None = None
 
     def run(self, records: "DataFrame", batch: int) -> None:
-        """What Spark calls for each micro-batch; again for the same one after a crash."""
-        try:
-            self._run(records, batch)
-        except Exception as failure:  # Spark makes a long tale of it; this is what happened
-            self.failure = failure
-            raise BatchFailed(in_a_line(failure)) from None
-
-    def _run(self, records: "DataFrame", batch: int) -> None:
+        """One micro-batch; again the same one after a crash."""
         started = time.monotonic()
         self.check_topic()
         ranges = self._batching.ranges(batch)

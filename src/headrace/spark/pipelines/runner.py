@@ -29,7 +29,7 @@ from headrace.spark.pipelines.querying import (
     wait_for_end,
 )
 from headrace.spark.reading import in_pieces
-from headrace.spark.running import translate_failure
+from headrace.spark.running import EachBatch, translate_failure
 from headrace.spark.session import session
 
 if TYPE_CHECKING:
@@ -232,11 +232,11 @@ class _Running:
             reader_of(self._pipeline.source, self._connection),
         )
         batches.check_topic()
-        name = f"{self._pipeline.name}-{uuid.uuid4().hex[:8]}"
+        name, each_batch = f"{self._pipeline.name}-{uuid.uuid4().hex[:8]}", EachBatch(batches.run)
         try:
             self._begin(standing)
             records = self._records(spark, standing).load()
-            writer = records.writeStream.queryName(name).foreachBatch(batches.run)
+            writer = records.writeStream.queryName(name).foreachBatch(each_batch)
             writer = writer.option("checkpointLocation", checkpoint.folder)
             group = lag_group(self._options, self._pipeline)
             with lag_shown(group, self._admin) as note:
@@ -244,8 +244,8 @@ class _Running:
                 query = triggered(writer, self._options.every).start()
                 wait_for_end(query, stop, once=self._options.every is None)
         except Exception:
-            if batches.failure is not None and not stop.is_set():
-                raise batches.failure from None
+            if each_batch.failure is not None and not stop.is_set():
+                raise each_batch.failure from None
             if not stop.is_set():
                 with contextlib.suppress(OperationFailed):
                     batches.check_topic()  # Spark would only say that offsets have changed

@@ -20,7 +20,7 @@ from headrace.model import Earliest
 from headrace.observe import Progress, Silent
 from headrace.observe.signals import stopping_on_signals
 from headrace.spark.pipelines.definition import Pipeline
-from headrace.spark.running import cancelled_by_ctrl_c
+from headrace.spark.running import EachBatch, cancelled_by_ctrl_c
 from headrace.spark.session import session
 from headrace.spark.sql.failures import explained, failed
 from headrace.spark.sql.names import Found, find, quoted, rewritten
@@ -130,18 +130,20 @@ def follow(
     spark = session("headrace-sql", master=options.master, progress=progress)
     table = _convertible(_Query(spark, options, connect).table(follow=True))
     updates = _Updates(table, on_update)
+    each_batch = EachBatch(updates.take)
     with tempfile.TemporaryDirectory(
         prefix="headrace-sql-", ignore_cleanup_errors=True
     ) as checkpoint:
-        query = _start(table, updates, options, checkpoint, whole)
+        query = _start(table, updates, each_batch, options, checkpoint, whole)
         (progress or Silent()).step("following; Ctrl-C ends it")
         try:
             _wait(query, stop, on_batch)
         except Exception as error:
-            if updates.failure is not None:
-                raise updates.failure from None
+            # A reader that went away is an error of ours, also if somebody stops the query.
+            if isinstance(each_batch.failure, HeadraceError | OSError):
+                raise each_batch.failure from None
             if not stop.is_set():
-                raise failed(error) from error
+                raise failed(each_batch.failure or error) from error
         finally:
             query.stop()
 
@@ -219,7 +221,7 @@ def _followed(found: list[Found]) -> set[str]:
 
 
 class _Updates:
-    """Hands each batch's rows on; what failed there is kept, Spark makes a long tale of it."""
+    """Hands each batch's rows on."""
 
     def __init__(self, table: "DataFrame", on_update: Callable[[Update], None]) -> None:
         self._columns, self._convert = _columns(table), row_converter(table.schema)
@@ -227,21 +229,14 @@ class _Updates:
         self._before: set[bytes] = set()
         self.mode = "append"
         self.only_changes = False
-        self.failure: Exception | None = None
 
     def take(self, rows: "DataFrame", batch: int) -> None:
-        try:
-            found = [self._convert(row) for row in rows.collect()]
-            whole = self.mode == "complete"
-            if whole and self.only_changes:
-                found, whole = self._changed(found), False
-            if found or whole:
-                self._on_update(Update(batch, self._columns, found, whole))
-        except Exception as failure:
-            # What a task raised is told by the query; ours is not.
-            if isinstance(failure, HeadraceError | OSError):
-                self.failure = failure
-            raise
+        found = [self._convert(row) for row in rows.collect()]
+        whole = self.mode == "complete"
+        if whole and self.only_changes:
+            found, whole = self._changed(found), False
+        if found or whole:
+            self._on_update(Update(batch, self._columns, found, whole))
 
     def _changed(self, rows: list[list[Any]]) -> list[list[Any]]:
         lines = [orjson.dumps(row) for row in rows]
@@ -251,11 +246,16 @@ class _Updates:
 
 
 def _start(
-    table: "DataFrame", updates: _Updates, options: SqlOptions, checkpoint: str, whole: bool
+    table: "DataFrame",
+    updates: _Updates,
+    each_batch: EachBatch,
+    options: SqlOptions,
+    checkpoint: str,
+    whole: bool,
 ) -> "StreamingQuery":
     from pyspark.errors import AnalysisException
 
-    writer = table.writeStream.foreachBatch(updates.take)
+    writer = table.writeStream.foreachBatch(each_batch)
     writer = writer.option("checkpointLocation", checkpoint)
     writer = writer.trigger(processingTime=f"{options.every} seconds")
     modes = ["append"]
