@@ -6,7 +6,8 @@
     │   ├── TopicExists           a topic of that name is already there
     │   ├── TopicNotFound         no topic of that name
     │   ├── GroupNotFound         no group of that name
-    │   └── UnknownBroker         the local cluster has no broker with that id
+    │   ├── UnknownBroker         the local cluster has no broker with that id
+    │   └── PieceChanged          a piece has other rows than when a part of it was sent
     └── OperationFailed           the request was fine, carrying it out was not   (exit status 1)
         ├── ArtifactError         a jar or archive could not be fetched, verified or stored
         │   ├── ChecksumMismatch  the bytes are not the ones the lock file names
@@ -76,6 +77,10 @@ class GroupNotFound(BadInput):
 
 class UnknownBroker(BadInput):
     """The local cluster has no broker with that id."""
+
+
+class PieceChanged(BadInput):
+    """A piece of a Spark job has other rows than when it, or a part of it, was sent."""
 
 
 class OperationFailed(HeadraceError):

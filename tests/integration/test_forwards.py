@@ -1,7 +1,9 @@
 """From topic to topic: every good record once, every bad one a dead letter, in real time too."""
 
+import re
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -141,6 +143,30 @@ def test_each_good_record_goes_on_once_and_each_bad_one_is_a_dead_letter(ways, a
         ways.run()
 
 
+def test_what_the_other_topic_would_refuse_is_a_dead_letter(ways, admin):
+    """One such record would fail its batch, in every run."""
+    admin.set_configs(ways.to, {"max.message.bytes": "20000", "cleanup.policy": "compact"})
+    ways.forward = replace(ways.forward, key="if(n = 4, null, level)")
+    large = b'{"n": 3, "level": "high", "colour": "%s"}' % (b"x" * 30_000)
+    ways.send(1, 2, 4)
+    ways.send_raw(large)
+    with hr.Producer(ways.cluster.bootstrap) as producer:
+        headers = [("headrace-row", b"i" * 20_000)]
+        producer.send(ways.source, b'{"n": 5, "level": "high"}', headers=headers)
+    ways.send(*range(10, 1_010))  # more than a batch of the other topic takes
+    done = ways.run()
+    assert (done.rows_in, done.rows_out, done.rows_dead) == (1_005, 1_002, 3)
+    assert ways.arrived() == sent(1, 2, *range(10, 1_010))
+    found = {
+        headers["headrace-reason"]: headers["headrace-row"] for headers in ways.dead().values()
+    }
+    no_key, *too_large = sorted(found, key=len)
+    assert no_key == f"has no key, and topic {ways.to} is compacted"
+    assert all(re.match(r"has [23]\d{4} bytes with its key and id, more", r) for r in too_large)
+    assert max(found.values(), key=len) == "i" * 1_000
+    assert ways.run().rows_in == 0
+
+
 def test_a_topic_that_is_made_again_while_the_forward_runs(ways, admin):
     def make_again(_batch):
         admin.delete_topic(ways.source)
@@ -170,16 +196,16 @@ def test_in_real_time_records_come_through_while_it_runs_and_a_batch_goes_on_fro
             eventually(
                 lambda last=numbers[-1]: set(sent(last)) <= set(ways.arrived()), "alerts", SECONDS
             )
-        ways.send_raw(b"no JSON")
-        eventually(lambda: ways.dead(), "a dead letter", SECONDS)
+        ways.send_raw(b"no JSON", b'{"n": 6, "level": "%s"}' % (b"x" * 950_000))
+        eventually(lambda: len(ways.dead()) == 2, "dead letters", SECONDS)
         assert running.is_alive()
     finally:
         stop.set()
         running.join(SECONDS)
     (result,) = done
-    assert (result.rows_in, result.rows_out, result.rows_dead) == (6, 5, 1)
+    assert (result.rows_in, result.rows_out, result.rows_dead) == (7, 5, 2)
     assert ways.dead()[b"no JSON"]["headrace-reason"] == "the value is no JSON object"
-    assert sum(admin.committed(ways.to).values()) == 6
+    assert sum(admin.committed(ways.to).values()) == 7
     ways.send(6)
     assert ways.run().rows_in == 1
     assert ways.arrived() == sent(*range(1, 7))

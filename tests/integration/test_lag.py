@@ -10,9 +10,8 @@ from headrace.clients import Admin, Connection
 from headrace.errors import KafkaFailure
 from headrace.model import Latest, TopicPartition
 from headrace.spark.pipelines.lag import LagCommitter, LagListener
-from headrace.spark.pipelines.lake import Lake
 from headrace.spark.pipelines.querying import heard_by
-from support.crash import Crash
+from support.crash import dying_before
 from support.lake import some_events, table
 from support.pipelines import Rig, simple
 from support.waiting import eventually
@@ -62,11 +61,7 @@ def test_a_batch_that_fails_is_not_committed(rig, admin, monkeypatch):
     rig.send_raw([CLICK] * 3)
     rig.run(simple())
     rig.send_raw([CLICK] * 2)
-
-    def die(*_):
-        raise Crash
-
-    monkeypatch.setattr(Lake, "append", die)
+    dying_before(monkeypatch, "clicks")
     with pytest.raises(hr.HeadraceError):
         rig.run(simple())
     assert sum(admin.committed(rig.group).values()) == 3

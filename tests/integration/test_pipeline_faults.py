@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -17,13 +18,13 @@ from headrace.spark.pipelines import (
     Count,
     Derive,
     Expect,
+    Lookup,
     Pipeline,
     Rows,
     Sum,
     Totals,
 )
-from headrace.spark.pipelines.lake import Lake
-from support.crash import Crash, dying_after_each_write
+from support.crash import dying_after_each_write, dying_before
 from support.ingest import records
 from support.lake import (
     START,
@@ -66,8 +67,73 @@ def test_a_batch_that_dies_after_any_of_its_writes_is_finished_by_the_next_run(r
             break
     assert written == ["dead_letters", "sessions", "funnel", "revenue", "events"]
     assert_tables(rig.lake, [*events, *more])
-    assert sorted(value for value, _ in rig.dead().values()) == [b"bad", b"worse"]
+    assert sorted(value for *_, value, _ in rig.dead()) == [b"bad", b"worse"]
     assert len(table(rig.lake, "dead_letters")) == 2
+
+
+def test_a_batch_that_dies_between_the_topic_and_the_table_of_dead_letters(rig, monkeypatch):
+    """The next run finds them in the ledger, and sends none of them again."""
+    events = some_events(20)
+    rig.send(events)
+    rig.send_raw([(b"bad", None), (b"worse", None)])
+    dying_before(monkeypatch, "dead_letters")
+    with pytest.raises(HeadraceError):
+        rig.run()
+    assert len(rig.dead()) == 2
+    monkeypatch.undo()
+    assert rig.run().rows_dead == 2
+    assert sorted(value for *_, value, _ in rig.dead()) == [b"bad", b"worse"]
+    assert len(table(rig.lake, "dead_letters")) == 2
+    assert_tables(rig.lake, events)
+
+
+def by_title(titles, **more):
+    """Clicks by the title of their page, which a lookup knows."""
+    return simple(
+        steps=(Lookup(str(titles), "page", ("title",)),),
+        derived=(Totals("titles", {"title": "title"}, {"clicks": Count()}),),
+        **more,
+    )
+
+
+def test_a_lookup_that_changes_between_two_attempts_at_a_batch(rig, monkeypatch, tmp_path):
+    """A table that the first attempt has written would not go with those of the second."""
+    titles = tmp_path / "titles.csv"
+    titles.write_text("page,title\na,Old\n")
+    rig.send_raw([(b'{"page": "a"}', None)] * 3)
+    rig.run(by_title(titles))
+    rig.send_raw([(b'{"page": "a"}', None)] * 2)
+    written = dying_after_each_write(monkeypatch)
+    with pytest.raises(HeadraceError):
+        rig.run(by_title(titles))
+    assert written == ["titles"]
+    monkeypatch.undo()
+    titles.write_text("page,title\na,New\n")
+    assert rig.run(by_title(titles)).rows_out == 2
+    assert Counter(row["title"] for row in table(rig.lake, "clicks")) == {"Old": 3, "New": 2}
+    assert tuples(rig.lake, "titles") == {("Old", 3), ("New", 2)}
+    rig.send_raw([(b'{"page": "a"}', None)])
+    rig.run(by_title(titles))
+    assert tuples(rig.lake, "titles") == {("Old", 3), ("New", 3)}
+
+
+def test_a_lookup_that_changes_after_dead_letters_were_sent(rig, monkeypatch, tmp_path):
+    """They cannot be taken back from their topic, but tables are of one mind."""
+    titles = tmp_path / "titles.csv"
+    titles.write_text("page,title\na,Home\n")
+    pipeline = by_title(titles, expectations=(Expect("a title", "title is not null"),))
+    rig.send_raw([(b'{"page": "%s"}' % page, None) for page in (b"a", b"b", b"c")])
+    dying_before(monkeypatch, "dead_letters")
+    with pytest.raises(HeadraceError):
+        rig.run(pipeline)
+    assert len(rig.dead("clicks")) == 2
+    monkeypatch.undo()
+    titles.write_text("page,title\na,Home\nb,Shop\n")
+    done = rig.run(pipeline)
+    assert (done.rows_out, done.rows_dead) == (2, 1)
+    assert tuples(rig.lake, "titles") == {("Home", 1), ("Shop", 1)}
+    assert [row["value"] for row in table(rig.lake, "dead_letters")] == [b'{"page": "c"}']
+    assert len(rig.dead("clicks")) == 3
 
 
 def test_a_checkpoint_that_is_lost_in_the_middle_of_a_batch(rig, monkeypatch):
@@ -78,14 +144,7 @@ def test_a_checkpoint_that_is_lost_in_the_middle_of_a_batch(rig, monkeypatch):
     rig.run()
     rig.send([*events[100:], *late])
     rig.send_raw([(b"bad", None)])
-    original = Lake.append
-
-    def die_before_the_rows(self, table, *rest):
-        if table == "events":
-            raise Crash
-        original(self, table, *rest)
-
-    monkeypatch.setattr(Lake, "append", die_before_the_rows)
+    dying_before(monkeypatch, "events")
     with pytest.raises(HeadraceError):
         rig.run()
     monkeypatch.undo()

@@ -4,14 +4,17 @@ One cluster of one broker, with the registry beside it, for the whole file.
 """
 
 import secrets
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
 
+import psutil
 import pytest
 
 import headrace as hr
 from headrace.clients import Admin, Connection
-from headrace.errors import RegistryUnreachable
+from headrace.errors import HeadraceError, RegistryUnreachable
 from headrace.local import LocalCluster
 from headrace.serde import Registry
 from headrace.serde.avro import wire_header
@@ -20,12 +23,17 @@ from headrace.spark.pipelines.runner import StreamOptions, stream
 from support.cli import Cli
 from support.ingest import lines, records, write_file
 from support.lake import infos, table
+from support.processes import kill
+from support.waiting import eventually
+from support.warnings import Warnings
 
 pytest.importorskip("pyspark")
 
 from headrace.spark.ingest.job import ingest
 from headrace.spark.ingest.options import IngestOptions
 from headrace.spark.ingest.schema import CLICKSTREAM as ROWS
+from headrace.spark.pipelines import querying
+from support.crash import dying_after_each_write
 from support.streaming import reading
 
 
@@ -69,11 +77,11 @@ class Rig:
             for value in values:
                 producer.send(self.topic, value)
 
-    def run(self, pipeline, connection=None, **options):
+    def run(self, pipeline, connection=None, progress=None, stop=None, **options):
         wanted = StreamOptions(
             *(pipeline, str(self.lake)), **{"topic": self.topic, "group": self.topic} | options
         )
-        return stream(wanted, connection or self.connection)
+        return stream(wanted, connection or self.connection, progress, stop=stop)
 
     def rows(self, *names):
         return sorted(
@@ -111,8 +119,8 @@ def test_the_clickstream_is_the_same_from_json_avro_and_csv(rig, tmp_path):
     assert (odd["category_code"], odd["price"]) == ('a "b", c', Decimal("1.01"))
 
 
-def record(*fields):
-    return {"type": "record", "name": "shop.Click", "fields": list(fields)}
+def record(*fields, name="shop.Click"):
+    return {"type": "record", "name": name, "fields": list(fields)}
 
 
 PAGE, N = {"name": "page", "type": "string"}, {"name": "n", "type": ["null", "long"]}
@@ -192,6 +200,55 @@ def test_without_its_registry_a_pipeline_stops_and_goes_on_when_it_is_back(rig):
     assert (done.rows_in, done.rows_out, done.rows_dead) == (2, 1, 1)
     assert rig.rows("page") == [("a",), ("b",)]
     assert len(records(rig.cluster, rig.dead_topic)) == 1
+
+
+def test_a_stream_waits_for_a_registry_that_was_killed_and_goes_on_by_itself(rig, monkeypatch):
+    monkeypatch.setattr(querying, "SECONDS_BETWEEN_TRIES", 0.5)
+    rig.send(record(PAGE), {"page": "a"})
+    number = rig.registry.register(f"{rig.topic}-other", record(PAGE, N)).id
+    told, stop = Warnings(), threading.Event()
+    with ThreadPoolExecutor(1) as other:
+        running = other.submit(
+            *(rig.run, clicks(Field("page"), Field("n", "long"))),
+            progress=told,
+            stop=stop,
+            every=0.2,
+        )
+        try:
+            eventually((rig.lake / "clicks").exists, "a first batch", 120)
+            (pid,) = [s.pid for s in rig.cluster.status().services if s.node == "registry"]
+            kill([psutil.Process(pid)])
+            rig.send_raw(wire_header(number) + b"\x02b\x02\x0e", b"bad")
+            eventually(lambda: told.warnings, "it says that it waits", 120)
+            assert not (rig.lake / "dead_letters").exists()
+            rig.cluster.up()
+            eventually((rig.lake / "dead_letters").exists, "it goes on", 120)
+        finally:
+            stop.set()
+        running.result(120)
+    assert all(rig.cluster.registry in warning for warning in told.warnings)
+    rig.run(clicks(Field("page"), Field("n", "long")))  # if the batch was stopped half-way
+    assert rig.rows("page", "n") == [("a", None), ("b", 7)]
+    assert rig.reasons() == ["too short for Avro: bytes 3"]
+
+
+def test_a_schema_that_is_registered_between_two_attempts_at_a_batch(rig, monkeypatch):
+    """Its record was a dead letter for the first and is a row for the second: not both."""
+    pipeline = clicks(Field("page"), Field("n", "long"))
+    first, second = (record(*f, name=f"N{secrets.token_hex(4)}") for f in ((PAGE,), (PAGE, N)))
+    rig.send(first, {"page": "a"})
+    number = rig.registry.get(f"{rig.topic}-value").id + 1  # what the next new schema will have
+    rig.send_raw(wire_header(number) + b"\x02b\x02\x0e")
+    dying_after_each_write(monkeypatch)
+    with pytest.raises(HeadraceError):
+        rig.run(pipeline)
+    assert rig.reasons() == [f"the registry knows no schema with the id {number}"]
+    monkeypatch.undo()
+    assert rig.registry.register(f"{rig.topic}-other", second).id == number
+    done = rig.run(pipeline)
+    assert (done.rows_out, done.rows_dead) == (2, 0)
+    assert rig.rows("page", "n") == [("a", None), ("b", 7)]
+    assert rig.reasons() == []
 
 
 def test_the_command_line_says_that_avro_needs_a_registry(cluster, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace import model
-from headrace.errors import BadInput
+from headrace.errors import BadInput, HeadraceError
 from headrace.spark.pipelines import (
     Count,
     Derive,
@@ -41,6 +41,7 @@ from support.lake import (
 )
 from support.pipelines import Rig, simple
 from support.streaming import reading
+from support.warnings import Warnings
 
 
 @pytest.fixture
@@ -76,13 +77,13 @@ def test_four_tables_equal_the_reference_over_many_batches(rig, admin):
     assert_tables(rig.lake, events)
 
     found = rig.dead()
-    assert sorted(value or b"" for value, _ in found.values()) == sorted(v or b"" for v, _ in bad)
+    assert sorted(value or b"" for *_, value, _ in found) == sorted(v or b"" for v, _ in bad)
     for value, reason in bad:
-        assert reason in next(why for what, why in found.values() if what == value)
+        assert reason in next(why for *_, what, why in found if what == value)
     kept = table(rig.lake, "dead_letters")
-    assert {(r["kafka_partition"], r["kafka_offset"], r["value"], r["reason"]) for r in kept} == {
-        (int(p), int(o), value, reason) for (p, o), (value, reason) in found.items()
-    }
+    names = ("kafka_partition", "kafka_offset", "value", "reason")
+    assert {tuple(row[name] for name in names) for row in kept} == set(found)
+    assert len(kept) == len(found)
 
     last = infos(rig.lake, "events")[-1]["so_far"]
     places = [model.TopicPartition(rig.topic, number) for number in range(3)]
@@ -197,6 +198,25 @@ def test_a_lookup_is_read_again_when_it_is_due(rig, tmp_path):
     assert done.batches == 2
     found = sorted((row["n"], row["title"]) for row in table(rig.lake, "clicks"))
     assert [title for title, _ in groupby(title for _, title in found)] == ["Old", "New"]
+
+
+def test_a_lookup_that_is_away_when_it_is_due_is_used_as_it_was(rig, tmp_path):
+    titles, told = tmp_path / "titles.csv", Warnings()
+    titles.write_text("page,title\na,Old\n")
+    pipeline = simple(steps=(Lookup(str(titles), "page", ("title",), refresh="1 second"),))
+
+    def remove(_batch):
+        titles.unlink(missing_ok=True)
+        threading.Event().wait(1.1)  # until it is due
+
+    rig.send_raw([(b'{"page": "a"}', None)] * 60, partition=0)
+    assert rig.run(pipeline, on_batch=remove, progress=told, records_per_batch=30).batches == 2
+    assert {row["title"] for row in table(rig.lake, "clicks")} == {"Old"}
+    (warning,) = told.warnings
+    assert str(titles) in warning
+    rig.send_raw([(b'{"page": "a"}', None)])
+    with pytest.raises(HeadraceError, match=r"titles\.csv"):
+        rig.run(pipeline)
 
 
 def replace_time(event, row, time):

@@ -24,3 +24,15 @@ def dying_after_each_write(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(Lake, name, write_and_die)
     return written
+
+
+def dying_before(monkeypatch: pytest.MonkeyPatch, *tables: str) -> None:
+    """From now on a run ends when it is about to add to one of these tables."""
+    original = Lake.append
+
+    def die_or_append(self: Lake, table: str, *rest: Any) -> None:
+        if table in tables:
+            raise Crash(f"before {table}")
+        original(self, table, *rest)
+
+    monkeypatch.setattr(Lake, "append", die_or_append)

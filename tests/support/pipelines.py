@@ -8,6 +8,7 @@ from typing import Any
 
 import headrace as hr
 from headrace.clients import Connection
+from headrace.observe import Progress
 from headrace.spark.pipelines import CLICKSTREAM, Field, Json, Pipeline, Rows, Topic
 from headrace.spark.pipelines.batch import BatchDone
 from headrace.spark.pipelines.forward_definition import Forward
@@ -53,19 +54,29 @@ class Rig:
         pipeline: Pipeline | Forward = CLICKSTREAM,
         on_batch: Callable[[BatchDone], None] | None = None,
         stop: threading.Event | None = None,
+        progress: Progress | None = None,
         **options: Any,
     ) -> StreamResult:
         wanted = StreamOptions(
             pipeline, str(self.lake), **{"topic": self.topic, "group": self.group} | options
         )
-        return stream(wanted, Connection(self.cluster.bootstrap), on_batch=on_batch, stop=stop)
+        connection = Connection(self.cluster.bootstrap)
+        return stream(wanted, connection, progress, on_batch=on_batch, stop=stop)
 
-    def dead(self) -> dict[tuple[Any, Any], tuple[Any, str]]:
-        """The topic of dead letters: value and reason, by the place that each came from."""
-        return {
-            (dict(r.headers)["headrace-partition"], dict(r.headers)["headrace-offset"]): (
-                r.value,
-                dict(r.headers)["headrace-reason"].decode(),
+    def dead(self, pipeline: str = "clickstream") -> list[tuple[int, int, Any, str]]:
+        """The topic of dead letters: where each came from, its value and the reason; sorted."""
+        found = [
+            (r.value, dict(r.headers)) for r in records(self.cluster, self.dead_topic(pipeline))
+        ]
+        return sorted(
+            (
+                int(headers["headrace-partition"]),
+                int(headers["headrace-offset"]),
+                value,
+                headers["headrace-reason"].decode(),
             )
-            for r in records(self.cluster, f"{self.topic}.clickstream.dead")
-        }
+            for value, headers in found
+        )
+
+    def dead_topic(self, pipeline: str = "clickstream") -> str:
+        return f"{self.topic}.{pipeline}.dead"

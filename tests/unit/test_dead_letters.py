@@ -6,7 +6,7 @@ from headrace.clients import Connection
 
 pytest.importorskip("pyspark")
 
-from headrace.spark.pipelines.batch import DeadLetters
+from headrace.spark.pipelines.dead_letters import DeadLetters
 from headrace.spark.pipelines.lake import Commit
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 
 from headrace.clients.failures import translate
-from headrace.errors import BadInput
+from headrace.errors import BadInput, PieceChanged
 from headrace.spark.batches import Batch, add_digests
 from headrace.spark.collector import collector_paused
 from headrace.spark.ledger import LEDGER_TOPIC, WRITER_HEADER, Entry, Ledger, entry_key
@@ -160,7 +160,7 @@ class _Writing:
                 rest = iter([batch.part(left)])
                 break
         if (self._rows, self._digest) != (known.rows, known.digest):
-            raise BadInput(
+            raise PieceChanged(
                 f"piece {self._piece} of {self._target.job} has changed since it was sent: it had "
                 f"{known.rows:,} rows, now there are {self._rows:,}, or others",
                 hint="a piece must hold the same rows in every attempt: keep the number of "

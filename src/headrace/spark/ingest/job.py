@@ -27,7 +27,6 @@ from headrace.spark.ingest.formats import Format, format_of, json_fields
 from headrace.spark.ingest.limits import Limits, limits_of
 from headrace.spark.ingest.options import IngestOptions, IngestResult, check_options
 from headrace.spark.ingest.registration import Registered, register
-from headrace.spark.ingest.rows import MAX_ROW_BYTES
 from headrace.spark.ingest.source import ChunkToRead, names_option, plan_option
 from headrace.spark.ledger import FILE_ENTRY, Entry, Ledger, ensure_ledger, entry_key, ingest_job
 from headrace.spark.running import cancelled_by_ctrl_c, translate_failure, watching
@@ -268,8 +267,7 @@ class _Ingest:
         writer = writer.option("limitTopic", options.dead_topic)
         writer = writer.option("limitShare", str(options.max_bad))
         writer = writer.option("bootstrap", self._connection.bootstrap)
-        if self._limits.most_bytes < MAX_ROW_BYTES:  # a batch must fit the topic too
-            writer = writer.option("kafka.batch.size", str(self._limits.most_bytes))
+        writer = writer.options(**self._limits.sink_options)
         # Spark hides the values of options whose names speak of passwords, keys and secrets.
         for name, value in self._connection.settings.items():
             plain = value.get_secret_value() if isinstance(value, SecretStr) else value

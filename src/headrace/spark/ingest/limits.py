@@ -25,6 +25,13 @@ class Limits(NamedTuple):
     needs_key: bool = False
     times: Times | None = None  # if its time is that of the event
 
+    @property
+    def sink_options(self) -> dict[str, str]:
+        """For `format("headrace")`: a batch must fit the topic too."""
+        if self.most_bytes == MAX_ROW_BYTES:
+            return {}
+        return {"kafka.batch.size": str(self.most_bytes)}
+
 
 def limits_of(
     topic: str, settings: Mapping[str, str | None], *, event_time: bool, now: int

@@ -20,6 +20,7 @@ from headrace.serde.schemas import RECORDS, AvroSchema, kind
 from headrace.spark.pipelines.avro_schemas import END, END_MARK, Layout, defaults_of, layout_of
 from headrace.spark.pipelines.converting import as_text, converted
 from headrace.spark.pipelines.fields import Avro, Field
+from headrace.spark.pipelines.lake import fingerprint
 from headrace.spark.pipelines.values import NO_VALUE, Read, missing, nothing, wrong
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ class AvroReader:
         before = len(self._known)
         self._learn([number for number in schemas if number <= _LARGEST_ID], spark)
         return len(self._known) > before
+
+    @property
+    def context(self) -> str:
+        """The schema that defaults come from."""
+        return "" if self._newest is None else fingerprint(self._newest.parsed)
 
     def _look_ahead(self, spark: "SparkSession") -> None:
         """The newest schemas of the topics are most likely those of their records. If there are

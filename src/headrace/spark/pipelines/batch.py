@@ -8,32 +8,34 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from headrace.clients import Connection
-from headrace.errors import BadInput
+from headrace.errors import BadInput, HeadraceError, PieceChanged
 from headrace.model import TopicPartition
-from headrace.spark.columns import HEADER, ROW_HEADER
-from headrace.spark.ingest.rows import MAX_ROW_BYTES, SHOWN_BYTES
-from headrace.spark.pipelines.accounts import Counts, Standing, in_utc
+from headrace.observe import Progress, Silent
+from headrace.spark.pipelines.accounts import Counts, Standing
 from headrace.spark.pipelines.checkpoints import Ranges
-from headrace.spark.pipelines.decoding import RAW, REASON, STRANGE, decode, decoding_of, unmet
-from headrace.spark.pipelines.definition import DEAD_LETTERS, Lookup, Pipeline, Totals, seconds
+from headrace.spark.pipelines.dead_letters import DeadLetters
+from headrace.spark.pipelines.decoding import RAW, REASON, STRANGE, decode, decoding_of
+from headrace.spark.pipelines.definition import DEAD_LETTERS, Pipeline, Totals, seconds
 from headrace.spark.pipelines.deriving import Span, write_derived
 from headrace.spark.pipelines.evolving import with_new_columns
+from headrace.spark.pipelines.facts import Facts, facts_of
 from headrace.spark.pipelines.fields import KAFKA_COLUMNS, RESCUED, ROW_ID
 from headrace.spark.pipelines.keeping import Kept
 from headrace.spark.pipelines.lake import Commit, Lake, fingerprint
-from headrace.spark.pipelines.values import Reader, bounded
+from headrace.spark.pipelines.lookups import Lookups
+from headrace.spark.pipelines.mending import mend
+from headrace.spark.pipelines.values import Reader
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
+T = TypeVar("T")
 _HASH = "_hash"
-FUTURE = "interval 1 day"
 ROWS_PER_FILE = 250_000
 ROWS_WORTH_A_FILE = 20_000
 
@@ -76,36 +78,6 @@ class Batching(Protocol):
     def ranges(self, batch: int) -> Ranges: ...
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """What one pass over the decoded batch finds."""
-
-    rows: int
-    dead: int
-    oldest: datetime | None
-    newest: datetime | None
-    trusted: datetime | None  # the newest that is not from the future
-    written: datetime | None  # when the newest came to Kafka
-    unmet: dict[str, int]
-    strange: int = 0  # that were not read for want of their schemas
-
-    @property
-    def span(self) -> Span | None:
-        """Full hours around the oldest and the newest.
-
-        Spark writes a time that a query names into its code. Whether a table has rows of the same
-        time is asked for each batch, and with the batch's own times Spark would make and compile
-        that code anew for each.
-        """
-        if self.oldest is None or self.newest is None:
-            return None
-        return _hour(self.oldest), _hour(self.newest) + timedelta(hours=1)
-
-
-def _hour(moment: datetime) -> datetime:
-    return moment.replace(minute=0, second=0, microsecond=0)
-
-
 def files_for(rows: int, cores: int) -> int:
     """How many files so many rows are written to: few, but work for all cores, as much for each.
 
@@ -119,7 +91,8 @@ def files_for(rows: int, cores: int) -> int:
 
 class Batches:
     """Runs the batches of one query, one after the other. Without `dead_letters`, bad records are
-    written to their table only."""
+    written to their table only. `patience` is told who is away and may come back, a registry or a
+    broker; after a while it says whether to ask again."""
 
     def __init__(
         self,
@@ -127,24 +100,27 @@ class Batches:
         lake: Lake,
         batching: Batching,
         standing: Standing,
-        dead_letters: "DeadLetters | None",
+        dead_letters: DeadLetters | None,
         topic_id: Callable[[str], str],
         done: Callable[[BatchDone], None],
         read: Reader | None = None,
+        progress: Progress | None = None,
+        patience: Callable[[HeadraceError], bool] | None = None,
     ) -> None:
-        self._read = read
+        self._read, self._progress, self._patience = read, progress or Silent(), patience
         self._pipeline, self._lake, self._batching = pipeline, lake, batching
         self._dead_letters, self._topic_id, self._done = dead_letters, topic_id, done
-        self._lookups: dict[Lookup, tuple[float, DataFrame]] = {}
+        self._lookups = Lookups(lake, self._progress)
         self._kept = Kept()
         self._sizes: dict[str, int] = {}
         self._maybe_again = batching.open_batch is not None
+        self._written: dict[str, dict[str, Any]] = {}
         self.standing = standing
 
     def run(self, records: "DataFrame", batch: int) -> None:
         """One micro-batch; again the same one after a crash."""
         started = time.monotonic()
-        self.check_topic()
+        self._patiently(self.check_topic)
         ranges = self._batching.ranges(batch)
         if self.standing.includes(ranges):
             return
@@ -170,9 +146,7 @@ class Batches:
 
     def close(self) -> None:
         """Nothing is kept in memory any more."""
-        for _, table in self._lookups.values():
-            table.unpersist()
-        self._lookups.clear()
+        self._lookups.close()
 
     def _note_sizes(self) -> None:
         """Delta may not know the size of a table that somebody compacts: the last one counts."""
@@ -181,15 +155,7 @@ class Batches:
                 self._sizes[name] = size
 
     def _decoded(self, records: "DataFrame") -> "DataFrame":
-        return decode(records, self._pipeline, self._lookup, self._read)
-
-    def _has(self, table: str, commit: Commit) -> bool:
-        """Whether an earlier attempt at this batch has written this table."""
-        if not self._maybe_again:
-            return False
-        info = self._lake.last_info(table, self._pipeline.name)
-        ours = Standing.from_json(commit.info["so_far"]).ranges
-        return info is not None and Standing.from_json(info["so_far"]).ranges == ours
+        return decode(records, self._pipeline, self._lookups, self._read)
 
     def check_topic(self) -> None:
         """Offsets mean nothing in another topic, or one that was made again under its name."""
@@ -204,7 +170,7 @@ class Batches:
         refuse_made_again(self._pipeline.name, self.standing.topic_ids, found)
         self.standing = replace(self.standing, topic_ids=found)
 
-    def _write(self, rows: "DataFrame", facts: _Facts, batch: int, ranges: Ranges) -> Counts:
+    def _write(self, rows: "DataFrame", facts: Facts, batch: int, ranges: Ranges) -> Counts:
         self._refuse_unmet(facts)
         good = rows.where(F.col(REASON).isNull())
         fresh, duplicates = self._without_duplicates(good, facts)
@@ -217,21 +183,66 @@ class Batches:
             {name: found.count() for name, found in late.items()},
             facts.unmet,
         )
-        after = self.standing.after(counts, ranges, facts.trusted)
-        commit = self._commit(batch, ranges, counts, after)
+
+        def planned() -> tuple[Standing, Commit]:
+            after = self.standing.after(counts, ranges, facts.trusted)
+            return after, self._commit(batch, ranges, counts, after, self._verdict(facts))
+
+        after, commit = planned()
+        self._written = self._earlier_attempt(after)
+        if any(commit.differs(info) for info in self._written.values()):
+            self._undo_earlier_attempt()
+            after, commit = planned()
         if facts.dead:
-            self._write_dead(rows.where(F.col(REASON).isNotNull()), facts.dead, commit)
+            dead = rows.where(F.col(REASON).isNotNull())
+            try:
+                self._write_dead(dead, facts.dead, commit)
+            except PieceChanged:  # it had sent them, and no table says so
+                self._undo_earlier_attempt()
+                after, commit = planned()
+                self._write_dead(dead, facts.dead, commit)
         self._write_derived(fresh, late, facts.span, commit)
         self._append_rows(fresh, counts.rows_out, commit)
         self.standing = after
         return counts
 
-    def _commit(self, batch: int, ranges: Ranges, counts: Counts, after: Standing) -> Commit:
+    def _verdict(self, facts: Facts) -> str:
+        """What decides what becomes of the records, beside them and the pipeline's definition."""
+        read = "" if self._read is None else self._read.context
+        return fingerprint((facts.verdicts, self._lookups.content, read))
+
+    def _earlier_attempt(self, after: Standing) -> dict[str, dict[str, Any]]:
+        """The tables that an earlier attempt at this batch has written, and what it said there."""
+        if not self._maybe_again:
+            return {}
+        names = self._pipeline.table_names
+        infos = {name: self._lake.last_info(name, self._pipeline.name) for name in names}
+        return {
+            name: info
+            for name, info in infos.items()
+            if info is not None and Standing.from_json(info["so_far"]).ranges == after.ranges
+        }
+
+    def _undo_earlier_attempt(self) -> None:
+        """What it wrote would not go with what is to come: a lookup has changed since, or the
+        registry knows more. All is as if it had not been, but for the topic of dead letters: they
+        are sent once more, as Delta takes the batch once more, under the next generation's name.
+        """
+        self._progress.step("a batch that was cut short is judged in another way: it begins anew")
+        mended = mend(self._pipeline, self._lake, None, self._progress)
+        generation = max(mended.generation, self.standing.generation + 1)
+        self.standing = replace(self.standing, generation=generation)
+        self._written = {}
+
+    def _commit(
+        self, batch: int, ranges: Ranges, counts: Counts, after: Standing, verdict: str
+    ) -> Commit:
         info = {
             "pipeline": self._pipeline.name,
             "batch": batch,
             "ranges": ranges,
             "decoding": decoding_of(self._pipeline),
+            "verdict": verdict,
             **counts.to_json(),
             "so_far": after.to_json(),
         }
@@ -240,44 +251,34 @@ class Batches:
 
     # --- looking ---
 
-    def _look_at(self, decoded: "Callable[[], DataFrame]") -> "tuple[DataFrame, _Facts]":
+    def _look_at(self, decoded: "Callable[[], DataFrame]") -> "tuple[DataFrame, Facts]":
         """Rows that are kept, and what is in them. Kafka is read once, unless there are schemas in
         them that no batch had before."""
         rows = self._kept.keep(decoded())
-        facts = self._facts(rows)
+        facts = facts_of(rows, self._pipeline)
         if facts.strange and self._learn(rows):
             self._kept.release()
             rows = self._kept.keep(decoded())
-            facts = self._facts(rows)
+            facts = facts_of(rows, self._pipeline)
         return rows, facts
 
     def _learn(self, rows: "DataFrame") -> bool:
+        if self._read is None:
+            return False
         found = rows.where(F.col(STRANGE).isNotNull()).select(STRANGE).distinct().collect()
-        spark = rows.sparkSession
-        return self._read is not None and self._read.learn([row[0] for row in found], spark)
+        schemas, learn = [row[0] for row in found], self._read.learn
+        return self._patiently(lambda: learn(schemas, rows.sparkSession))
 
-    def _facts(self, rows: "DataFrame") -> _Facts:
-        good = F.col(REASON).isNull()
-        moment = F.lit(None).cast("timestamp")
-        if self._pipeline.time is not None:
-            moment = F.when(good, F.col(self._pipeline.time).cast("timestamp"))
-        flags = {
-            expectation.name: F.count_if(F.col(f"`{unmet(number)}`"))
-            for number, expectation in enumerate(self._pipeline.expectations)
-            if expectation.action != "drop"
-        }
-        # A clock that is wrong must not make all that follows late.
-        possible = F.when(moment <= F.col("kafka_time") + F.expr(FUTURE), moment)
-        last_written = F.max(bounded("timestamp", F.col("kafka_time")))
-        times = (F.min(moment), F.max(moment), F.max(possible), last_written)
-        strange = F.count(STRANGE) if STRANGE in rows.columns else F.lit(0)
-        counted = (F.count("*"), F.count(REASON), strange)
-        found = rows.agg(*counted, *times, *flags.values()).collect()[0]
-        counts = {name: count for name, count in zip(flags, found[7:], strict=True) if count}
-        oldest, newest, trusted, written = (in_utc(moment) for moment in found[3:7])
-        return _Facts(found[0], found[1], oldest, newest, trusted, written, counts, found[2])
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """The answer; nothing of the batch is written before it."""
+        while True:
+            try:
+                return ask()
+            except HeadraceError as error:
+                if self._patience is None or not error.retryable or not self._patience(error):
+                    raise
 
-    def _refuse_unmet(self, facts: _Facts) -> None:
+    def _refuse_unmet(self, facts: Facts) -> None:
         for expectation in self._pipeline.expectations:
             if expectation.action == "fail" and (count := facts.unmet.get(expectation.name)):
                 raise BadInput(
@@ -286,7 +287,7 @@ class Batches:
                     hint="mend the data, or let the expectation drop such rows",
                 )
 
-    def _without_duplicates(self, good: "DataFrame", facts: _Facts) -> "tuple[DataFrame, int]":
+    def _without_duplicates(self, good: "DataFrame", facts: Facts) -> "tuple[DataFrame, int]":
         """Rows that are not in the table yet, each once; and how many were taken out."""
         hashes = good.select(F.xxhash64(ROW_ID).alias(_HASH))
         present = self._present(facts)
@@ -306,7 +307,7 @@ class Batches:
         fresh = self._kept.keep(fresh)  # the table that it is compared with changes at the end
         return fresh, facts.rows - facts.dead - fresh.count()
 
-    def _present(self, facts: _Facts) -> "DataFrame | None":
+    def _present(self, facts: Facts) -> "DataFrame | None":
         """Ids in the table that a duplicate of this batch could have: of the same time."""
         name, moment = self._pipeline.rows.name, self._pipeline.time
         if not self._lake.has(name):
@@ -319,7 +320,7 @@ class Batches:
             table = table.where(near | F.col(moment).isNull())
         return table.select(ROW_ID)
 
-    def _late(self, fresh: "DataFrame", facts: _Facts) -> "dict[str, DataFrame]":
+    def _late(self, fresh: "DataFrame", facts: Facts) -> "dict[str, DataFrame]":
         """Rows too late for a table, by its name."""
         late: dict[str, DataFrame] = {}
         for table in self._pipeline.derived:
@@ -333,19 +334,10 @@ class Batches:
             return None
         return self.standing.newest - timedelta(seconds=seconds(table.late))
 
-    def _lookup(self, lookup: Lookup) -> "DataFrame":
-        at, table = self._lookups.get(lookup, (0.0, None))
-        if table is None or time.monotonic() - at > seconds(lookup.refresh):
-            if table is not None:
-                table.unpersist()
-            table = self._lake.read_lookup(lookup).persist()
-            self._lookups[lookup] = (time.monotonic(), table)
-        return table
-
     # --- writing ---
 
     def _write_dead(self, dead: "DataFrame", count: int, commit: Commit) -> None:
-        if self._has(DEAD_LETTERS, commit):  # and so their topic has them
+        if DEAD_LETTERS in self._written:  # and so their topic has them
             return
         if self._dead_letters is not None:
             self._dead_letters.send(dead, commit)
@@ -366,11 +358,11 @@ class Batches:
             if isinstance(table, Totals) and table.name in late:
                 limit = self._limit(table)
                 rows = fresh.where(F.coalesce(F.col(moment) >= F.lit(limit), F.lit(True)))
-                if not self._has(table.late_name, commit):
+                if table.late_name not in self._written:
                     late_rows = self._rows(late[table.name])
                     count = commit.info["late"][table.name]
                     self._append_few(table.late_name, late_rows, count, commit)
-            if not self._has(table.name, commit):
+            if table.name not in self._written:
                 write_derived(table, rows, moment, span, self._lake, commit.of(table))
 
     def _append_rows(self, fresh: "DataFrame", count: int, commit: Commit) -> None:
@@ -414,55 +406,3 @@ def refuse_made_again(pipeline: str, known: Mapping[str, str], found: Mapping[st
                 "is gone",
                 hint="give it another --lake, or delete this one, to begin anew",
             )
-
-
-def dead_headers() -> "dict[str, Column]":
-    """What a dead letter's headers say."""
-    return {
-        "headrace-topic": F.col("kafka_topic"),
-        "headrace-partition": F.col("kafka_partition").cast("string"),
-        "headrace-offset": F.col("kafka_offset").cast("string"),
-        "headrace-reason": F.col(REASON),
-        ROW_HEADER: F.col(ROW_ID),
-        "headrace-bytes": F.when(_is_large(*map(F.col, RAW)), F.octet_length(RAW[1])).cast(
-            "string"
-        ),
-    }
-
-
-def sendable(key: "Column", value: "Column") -> "list[Column]":
-    """Of what is too large for the topic of dead letters, the beginning; the table has all."""
-    large = _is_large(key, value)
-    return [F.when(large, F.substring(c, 1, SHOWN_BYTES)).otherwise(c) for c in (key, value)]
-
-
-def _is_large(key: "Column", value: "Column") -> "Column":
-    sizes = (F.coalesce(F.octet_length(each), F.lit(0)) for each in (key, value))
-    return sum(sizes, F.lit(0)) > MAX_ROW_BYTES
-
-
-@dataclass(frozen=True)
-class DeadLetters:
-    """The dead letters' topic, and the lake whose tables they are missing in."""
-
-    topic: str
-    connection: Connection
-    lake: str
-
-    def send(self, dead: "DataFrame", commit: Commit) -> None:
-        """Exactly once: one piece for each batch, its rows in the same order each time."""
-        ordered = dead.coalesce(1).sortWithinPartitions("kafka_partition", "kafka_offset")
-        key, value = sendable(F.col(RAW[0]), F.col(RAW[1]))
-        records = ordered.select(
-            key.alias("key"),
-            value.alias("value"),
-            *(text.cast("binary").alias(HEADER + name) for name, text in dead_headers().items()),
-        )
-        writer = records.write.format("headrace").option("topic", self.topic)
-        writer = writer.option("job", self.job(commit)).option("batch", commit.version)
-        writer.option("bootstrap", self.connection.bootstrap).mode("append").save()
-
-    def job(self, commit: Commit) -> str:
-        """Another lake's batches of the same topics are cut in another way: not the same job."""
-        topic_ids = ",".join(commit.info["so_far"]["topic_ids"].values())
-        return f"{commit.app}/{fingerprint(self.lake)}/{topic_ids}"

@@ -17,6 +17,7 @@ from headrace.clients import Admin, Connection
 from headrace.errors import BadInput, ConfigError, HeadraceError
 from headrace.model import Deadline
 from headrace.observe import Progress
+from headrace.spark.ingest.limits import Limits, limits_of
 from headrace.spark.pipelines.batch import BatchDone, refuse_made_again
 from headrace.spark.pipelines.checkpoints import Checkpoint
 from headrace.spark.pipelines.database_input import DatabaseInput
@@ -27,7 +28,7 @@ from headrace.spark.pipelines.forward_definition import Forward
 from headrace.spark.pipelines.holding import CHECKPOINTS, held
 from headrace.spark.pipelines.lag import lag_shown
 from headrace.spark.pipelines.lake import Lake
-from headrace.spark.pipelines.outgoing import PIECE, for_headrace, for_spark, records
+from headrace.spark.pipelines.outgoing import PIECE, for_headrace, for_spark, made, records
 from headrace.spark.pipelines.querying import (
     committed_records,
     ensure_dead_topic,
@@ -126,7 +127,7 @@ class Forwarding:
         self._progress = progress
         self._admin = Admin(connection)
         self._input = input_of(forward, connection, options)
-        self._slots = 0
+        self._slots, self._limits = 0, Limits()
         self._lookups: list[DataFrame] = []
         self._failure: HeadraceError | None = None
         self._every = options.every
@@ -155,6 +156,8 @@ class Forwarding:
     def _prepare_topics(self) -> str:
         partitions = self._input.partitions()
         partitions_of(self._admin, [self._forward.to])
+        settings = {config.name: config.value for config in self._admin.configs(self._forward.to)}
+        self._limits = limits_of(self._forward.to, settings, event_time=False, now=0)
         dead = self._options.dead_topic or dead_topic_of(self._forward)
         return ensure_dead_topic(self._admin, dead, partitions)
 
@@ -248,10 +251,12 @@ class Forwarding:
             return self._lookups[-1]
 
         rows = refine(self._input.rows(spark, self._options), self._forward, lookup)
-        going = records(counted(rows, self._forward), self._forward, dead_topic)
+        rows = counted(made(rows, self._forward, self._limits), self._forward)
+        going = records(rows, self._forward, dead_topic)
         if self._options.realtime:
             return self._realtime(for_spark(going))
         writer = for_headrace(going).writeStream.format("headrace")
+        writer = writer.options(**self._limits.sink_options)
         return triggered(writer.option("bootstrap", self._connection.bootstrap), self._every)
 
     def _realtime(self, going: "DataFrame") -> "DataStreamWriter":

@@ -41,6 +41,11 @@ class Commit:
         text = orjson.dumps(self.info).decode()
         return {"txnAppId": self.app, "txnVersion": str(self.version), "userMetadata": text}
 
+    def differs(self, info: Mapping[str, Any]) -> bool:
+        """Whether an earlier attempt, of which this is the info, has come to other verdicts. One
+        that told none is believed."""
+        return bool(info.get("verdict", self.info["verdict"]) != self.info["verdict"])
+
     def of(self, definition: object) -> "Commit":
         """The same for one table: its history remembers how it was defined."""
         return replace(self, info={**self.info, "definition": fingerprint(definition)})

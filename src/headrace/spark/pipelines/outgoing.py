@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.spark.columns import HEADER, ROW_HEADER
-from headrace.spark.pipelines.batch import dead_headers, sendable
+from headrace.spark.ingest.limits import Limits
 from headrace.spark.pipelines.databases import sends_rows_as_they_are
-from headrace.spark.pipelines.decoding import RAW, REASON
+from headrace.spark.pipelines.dead_letters import dead_headers, raw, sendable, size_of
+from headrace.spark.pipelines.decoding import REASON
 from headrace.spark.pipelines.fields import ROW_ID, TIME
 from headrace.spark.pipelines.forward_definition import Forward
 
@@ -24,19 +25,40 @@ def goes_on(forward: Forward) -> "Column":
     return F.col(REASON).isNull() & F.coalesce(wanted, F.lit(False))
 
 
-def records(rows: "DataFrame", forward: Forward, dead_topic: str) -> "DataFrame":
-    """Rows that go on or are dead letters, with a key, a value and a topic."""
-    bad = F.col(REASON).isNotNull()
-    key, value = F.col(RAW[0]), F.col(RAW[1])
-    bad_key, bad_value = sendable(key, value)
+def made(rows: "DataFrame", forward: Forward, limits: Limits) -> "DataFrame":
+    """Rows with the key and value that they go on with; if the topic would not take those, with a
+    reason instead."""
+    key, value = raw()
     if forward.key is not None:
         key = _bytes(rows, forward.key)
     if not sends_rows_as_they_are(forward):
         value = _json(forward).cast("binary")
-    key, value = F.when(bad, bad_key).otherwise(key), F.when(bad, bad_value).otherwise(value)
-    topic = F.when(bad, dead_topic).otherwise(forward.to)
-    return rows.where(bad | goes_on(forward)).select(
-        "*", key.alias(_KEY), value.alias(_VALUE), topic.alias(_TOPIC)
+    wanted = goes_on(forward)
+    rows = rows.withColumns({_KEY: F.when(wanted, key), _VALUE: F.when(wanted, value)})
+    refused = F.when(wanted, _refused(forward.to, limits))
+    return rows.withColumn(REASON, F.coalesce(F.col(REASON), refused))
+
+
+def _refused(to: str, limits: Limits) -> "Column":
+    """A broker that refuses one record fails its whole batch, in every run."""
+    key, size = F.col(_KEY), size_of(F.col(_KEY), F.col(_VALUE), F.col(ROW_ID))
+    told = F.lit(f" bytes with its key and id, more than topic {to} takes")
+    reason = F.when(size > limits.most_bytes, F.concat(F.lit("has "), size.cast("string"), told))
+    if limits.needs_key:
+        reason = reason.when(key.isNull(), F.lit(f"has no key, and topic {to} is compacted"))
+    return reason
+
+
+def records(rows: "DataFrame", forward: Forward, dead_topic: str) -> "DataFrame":
+    """Rows that go on or are dead letters, with a key, a value and a topic."""
+    bad = F.col(REASON).isNotNull()
+    bad_key, bad_value = sendable(*raw())
+    return rows.where(bad | goes_on(forward)).withColumns(
+        {
+            _KEY: F.when(bad, bad_key).otherwise(F.col(_KEY)),
+            _VALUE: F.when(bad, bad_value).otherwise(F.col(_VALUE)),
+            _TOPIC: F.when(bad, dead_topic).otherwise(forward.to),
+        }
     )
 
 
@@ -63,8 +85,9 @@ def _common() -> "list[Column]":
 def _headers() -> "dict[str, Column]":
     """All rows have their id, and dead letters where they come from, and why."""
     bad = F.col(REASON).isNotNull()
-    headers = {name: F.when(bad, text) for name, text in dead_headers().items()}
-    headers[ROW_HEADER] = F.col(ROW_ID)
+    dead = dead_headers()
+    headers = {name: F.when(bad, text) for name, text in dead.items()}
+    headers[ROW_HEADER] = F.when(bad, dead[ROW_HEADER]).otherwise(F.col(ROW_ID))
     return {name: text.cast("binary") for name, text in headers.items()}
 
 

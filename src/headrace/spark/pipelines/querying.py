@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import orjson
 
 from headrace.clients import Admin, Connection
-from headrace.errors import TopicExists, TopicNotFound
-from headrace.model import Latest, TopicPartition
+from headrace.errors import HeadraceError, TopicExists, TopicNotFound
+from headrace.model import Deadline, Latest, TopicPartition
+from headrace.observe import Progress
 from headrace.observe.signals import stopping_on_signals
 from headrace.spark.reading import committed
 from headrace.spark.running import cancelled_by_ctrl_c
@@ -25,6 +26,8 @@ _EARLIEST = -2  # as Spark writes it
 MAY_EXCEED = 0.1
 SECONDS_BETWEEN_LOOKS = 1.0
 SECONDS_UNTIL_STOPPED = 0.05
+SECONDS_BETWEEN_TRIES = 5.0
+SECONDS_BETWEEN_WORDS = 60.0
 
 
 # --- topics ---
@@ -127,6 +130,22 @@ def heard_by(spark: "SparkSession", listener: "StreamingQueryListener") -> Itera
         with contextlib.suppress(Exception):  # what it would hear is done, and the next run tells
             spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
             spark.streams.removeListener(listener)
+
+
+class Patience:
+    """Waits for whoever is away and may come back, until somebody stops the query. It says so when
+    it begins, and every minute."""
+
+    def __init__(self, progress: Progress, stop: threading.Event) -> None:
+        self._progress, self._stop = progress, stop
+        self._silent = Deadline(0)
+
+    def __call__(self, error: HeadraceError) -> bool:
+        """Whether to ask again, after a while."""
+        if self._silent.expired:
+            self._progress.warn(f"{error}; asking again every {SECONDS_BETWEEN_TRIES:.0f} s")
+            self._silent = Deadline(SECONDS_BETWEEN_WORDS)
+        return not self._stop.wait(SECONDS_BETWEEN_TRIES)
 
 
 def wait_for_end(

@@ -114,6 +114,7 @@ class _Replaying:
         batches = Batches(
             *(self._pipeline, lake, cuts, standing, None, self._admin.topic_id, done),
             reader_of(self._pipeline.source, self._connection),
+            self._progress,
         )
         batches.check_topic()
         try:

@@ -19,6 +19,7 @@ from headrace.spark.pipelines.fields import Avro, ValueKind, value_as
 from headrace.spark.pipelines.forward_definition import Forward
 from headrace.spark.pipelines.holding import CHECKPOINTS, held
 from headrace.spark.pipelines.querying import (
+    Patience,
     batch_limit,
     committed_records,
     ensure_dead_topic,
@@ -208,8 +209,9 @@ class _Running:
         on_batch: "Callable[[BatchDone], None]",
         stop: threading.Event,
     ) -> None:
-        from headrace.spark.pipelines.batch import Batches, DeadLetters
+        from headrace.spark.pipelines.batch import Batches
         from headrace.spark.pipelines.checkpoints import Checkpoint
+        from headrace.spark.pipelines.dead_letters import DeadLetters
         from headrace.spark.pipelines.decoding import reader_of
         from headrace.spark.pipelines.lag import lag_shown
         from headrace.spark.pipelines.lake import Lake
@@ -230,6 +232,8 @@ class _Running:
         batches = Batches(
             *(self._pipeline, lake, checkpoint, standing, dead_letters, self._admin.topic_id, done),
             reader_of(self._pipeline.source, self._connection),
+            self._progress,
+            None if self._options.every is None else Patience(self._progress, stop),
         )
         batches.check_topic()
         name, each_batch = f"{self._pipeline.name}-{uuid.uuid4().hex[:8]}", EachBatch(batches.run)

@@ -45,9 +45,16 @@ class Reader(Protocol):
         """Whether records of any of these can be read now."""
         ...
 
+    @property
+    def context(self) -> str:
+        """What decides how a record is read that is neither in it nor in the definition."""
+        ...
+
 
 class NeedsNoSchemas:
     """A reader to which nothing is strange."""
+
+    context = ""
 
     def learn(self, _schemas: Collection[int], _spark: "SparkSession") -> bool:
         return False
