@@ -25,6 +25,8 @@ from headrace.local.java import spark_java
 from headrace.observe import Progress, Silent
 
 if TYPE_CHECKING:
+    from socketserver import BaseServer
+
     from pyspark.sql import SparkSession
 
 LOCAL_MASTER = "local[*,4]"
@@ -74,6 +76,7 @@ def session(
     spark = builder.getOrCreate()
     _activate(spark)
     _register(spark)
+    quiet_about_ends(spark.sparkContext._accumulatorServer)
     if not master.startswith("local"):
         _ship_package(spark)
     return spark
@@ -179,6 +182,18 @@ def _register(spark: "SparkSession") -> None:
     spark.dataSource.register(KafkaSink)
     spark.dataSource.register(FilesSource)
     spark.dataSource.register(TableSource)
+
+
+def quiet_about_ends(server: "BaseServer") -> None:
+    """Spark's end closes a connection that PySpark may still read from: no reason for a traceback
+    on the user's terminal."""
+    tell = server.handle_error
+
+    def handle_error(request: Any, address: Any) -> None:
+        if not isinstance(sys.exception(), EOFError):
+            tell(request, address)
+
+    server.handle_error = handle_error  # type: ignore[assignment,method-assign]
 
 
 def _ship_package(spark: "SparkSession") -> None:
