@@ -17,6 +17,7 @@ import psycopg
 from headrace.clients import Connection
 from headrace.errors import BadInput, OperationFailed
 from headrace.spark.database.addresses import Address
+from headrace.spark.database.positions import Limits, Position, Tracking
 from headrace.spark.database.reading import looking
 from headrace.spark.pipelines import DatabaseTable, Field, Forward
 from headrace.spark.pipelines.runner import StreamOptions, stream
@@ -119,6 +120,97 @@ def test_each_version_once_in_every_mode(
     ).encode() in values
     assert not records(kafka_cluster, f"{topic}.dead")
     admin.delete_topic(f"{topic}.dead")
+
+
+ODD = """
+CREATE TABLE odd (
+  id bigint PRIMARY KEY, day date, at timestamptz, hour time, modified timestamp NOT NULL
+);
+INSERT INTO odd VALUES
+  (1, '2024-05-01', '2024-05-01 12:00Z', '12:00', '2024-05-01'),
+  (2, 'infinity', NULL, NULL, '2024-05-01'),
+  (3, NULL, '-infinity', NULL, '2024-05-01'),
+  (4, '0044-03-15 BC', NULL, NULL, '2024-05-01'),
+  (5, '10000-01-01', NULL, NULL, '2024-05-01'),
+  (6, NULL, NULL, '24:00', '2024-05-01');
+"""
+
+
+@pytest.fixture
+def odd(url):
+    """A table with times that Python has none for."""
+    with psycopg.connect(url, options="-c timezone=UTC") as shop:
+        shop.execute(ODD)
+        shop.commit()
+        yield shop
+        shop.execute("DROP TABLE odd CASCADE")
+
+
+def test_times_that_python_has_none_for_stop_no_other_row(
+    odd, url, spark, kafka_cluster, make_topic, admin, tmp_path
+):
+    topic = make_topic(1)
+    fields = (
+        Field("id", "long", required=True),
+        *(Field("day", "date"), Field("at", "timestamp"), Field("hour")),
+    )
+    pipeline = Forward(
+        "odd", source=DatabaseTable("odd", *fields, mode="incrementing"), to=topic, key="id"
+    )
+    options = StreamOptions(
+        pipeline,
+        str(tmp_path / "lake"),
+        database=Address.parse(url),
+        dead_topic=f"{topic}.dead",
+    )
+    done = stream(options, Connection(kafka_cluster.bootstrap))
+    assert (done.rows_out, done.rows_dead) == (2, 4)
+    assert [record.value for record in records(kafka_cluster, topic)] == [
+        b'{"id":1,"day":"2024-05-01","at":"2024-05-01T12:00:00Z","hour":"12:00:00"}',
+        b'{"id":6,"day":null,"at":null,"hour":"24:00:00"}',
+    ]
+    letters = records(kafka_cluster, f"{topic}.dead")
+    admin.delete_topic(f"{topic}.dead")
+    reasons = [dict(letter.headers)["headrace-reason"].decode() for letter in letters]
+    assert sorted(reasons) == [
+        "at is no timestamp: -infinity",
+        "day is no date: 0044-03-15 BC",
+        "day is no date: 10000-01-01",
+        "day is no date: infinity",
+    ]
+
+
+def test_a_time_that_utc_has_none_for_is_a_text(odd, url, monkeypatch):
+    """The last day that Python knows ends earlier in the west."""
+    odd.execute("UPDATE odd SET at = '9999-12-31 23:59:59-06' WHERE id = 1")
+    odd.commit()
+    monkeypatch.setenv("PGTZ", "America/Chicago")
+    with looking(Address.parse(url), "odd") as database:
+        found = database.rows(("at",), Tracking("incrementing", "id"), Position(), Limits(rows=1))
+        assert [list(row.values) for row in found] == [["9999-12-31 23:59:59-06"]]
+
+
+@pytest.mark.parametrize("value", ["infinity", "-infinity", "0044-03-15 00:00:00 BC"])
+def test_a_timestamp_that_is_no_time_is_named(value, odd, url):
+    odd.execute("UPDATE odd SET modified = %s WHERE id = 3", (value,))
+    odd.commit()
+    tracking = Tracking("timestamp", None, "modified")
+    with (
+        pytest.raises(BadInput, match=f"a timestamp is '{value}', which is no time"),
+        looking(Address.parse(url), "odd") as database,
+    ):
+        list(database.rows(("id",), tracking, Position(), Limits()))
+
+
+def test_a_value_that_cannot_be_read_is_no_matter_of_the_address(odd, url):
+    odd.execute("CREATE VIEW shares AS SELECT id, 1 / (id - 1) AS share FROM odd")
+    odd.commit()
+    with (
+        pytest.raises(OperationFailed, match="cannot be read: division by zero") as refusal,
+        looking(Address.parse(url), "shares") as database,
+    ):
+        list(database.rows(("share",), Tracking("incrementing", "id"), Position(), Limits()))
+    assert refusal.value.hint.startswith("correct the value")
 
 
 def test_what_cannot_be_read_is_refused(url, monkeypatch):

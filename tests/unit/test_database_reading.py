@@ -76,6 +76,20 @@ def test_rows_that_would_never_be_seen_are_refused(address, shop):
         database.refuse_nulls(BOTH)
 
 
+def test_a_text_that_is_none_is_bytes(address, shop):
+    """It stops nothing, unless rows are placed by it."""
+    shop.execute("UPDATE t SET title = CAST(x'ff41' AS TEXT) WHERE id = 2")
+    assert [title for _, title, _ in read(address)] == ["a", b"\xffA", "c"]
+    shop.execute("UPDATE t SET modified = CAST(x'ff41' AS TEXT) WHERE id = 2")
+    with pytest.raises(BadInput, match=r"a timestamp is b'\\xffA', which is no time"):
+        read(address)
+    with (
+        looking(address, "t") as database,
+        pytest.raises(BadInput, match=r"'title' of table 't' holds b'\\xffA', no whole number"),
+    ):
+        database.newest_id("title")
+
+
 def test_a_row_keeps_every_digit():
     row = {
         "whole": 2**63 - 1,

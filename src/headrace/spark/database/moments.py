@@ -11,10 +11,11 @@ from typing import NamedTuple
 from headrace.errors import BadInput
 
 Timestamp = str | int | float  # as the database has it; JSON can hold it
+FORMS = "a time, an ISO text, or seconds or milliseconds since 1970"
 
 SECOND = 1_000_000  # in microseconds, as all moments here
 _MILLISECOND = 1_000
-_MINUTE, _HOUR, _DAY = 60 * SECOND, 3_600 * SECOND, 86_400 * SECOND
+_MINUTE, _HOUR, DAY = 60 * SECOND, 3_600 * SECOND, 86_400 * SECOND
 _NO_SECONDS = re.compile(r"[^T ]+[T ]\d\d(?P<minutes>:?\d\d)?(Z|[+-]\d\d(:?\d\d)?)?")
 _EPOCH = datetime(1970, 1, 1)
 # A number is a count of seconds, milliseconds or microseconds since 1970, by its size: each covers
@@ -42,10 +43,7 @@ def span_of(value: object) -> Span:
     """
     found = _span(value)
     if found is None:
-        raise BadInput(
-            f"a timestamp is {value!r}, which is no time",
-            hint="a time, an ISO text, or seconds or milliseconds since 1970",
-        )
+        raise BadInput(f"a timestamp is {value!r}, which is no time", hint=FORMS)
     return found
 
 
@@ -84,13 +82,12 @@ def _of_datetime(value: datetime) -> Span:
 
 def _of_text(value: str) -> Span | None:
     text = value.strip()
-    if text.isdecimal() and len(text) >= len(str(_LEAST)):
-        return _of_number(int(text))
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        if text.isdecimal() and len(text) >= len(str(_LEAST)):
+            return _of_number(int(text))
+        found = _of_datetime(datetime.fromisoformat(text))
+    except (ValueError, OverflowError):  # in UTC it may be beyond the years that there are
         return None
-    found = _of_datetime(moment)
     coarse = _unit_of(text)
     return found if coarse is None else Span(found.begin, found.begin + coarse)
 
@@ -99,7 +96,7 @@ def _unit_of(text: str) -> int | None:
     """A day, an hour or a minute, if the text says no more than that."""
     try:
         date.fromisoformat(text)
-        return _DAY
+        return DAY
     except ValueError:
         if (found := _NO_SECONDS.fullmatch(text)) is None:
             return None

@@ -94,6 +94,11 @@ class Database(ABC):
         (found,) = next(self._select(f"SELECT max({quoted(name)}) FROM {self._from}", ()))
         return found
 
+    def newest_id(self, name: str) -> int:
+        """The greatest whole number of a column, or 0 if there are no rows."""
+        found = self.newest(name)
+        return 0 if found is None else self._whole(found, name)
+
     def refuse_nulls(self, tracking: Tracking) -> None:
         """A row without a timestamp or id would never be seen."""
         for name in tracking.columns:
@@ -150,6 +155,7 @@ class _SQLite(Database):
         clock = connection.execute("SELECT strftime('%Y-%m-%d %H:%M:%f', 'now')")
         self._now = span_of(clock.fetchone()[0]).begin
         super().__init__(address, table)
+        connection.text_factory = _text_or_bytes  # for rows; names must be texts
 
     def _columns(self) -> list[Column]:
         found = self._connection.execute(
@@ -178,6 +184,14 @@ class _SQLite(Database):
             yield from some
 
 
+def _text_or_bytes(stored: bytes) -> str | bytes:
+    """SQLite takes any bytes for a text; those that are none must not stop the rows around them."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return stored
+
+
 @contextlib.contextmanager
 def _looking_at_sqlite(address: Address, table: str) -> Iterator[Database]:
     path = address.path.expanduser()
@@ -202,6 +216,9 @@ def _looking_at_sqlite(address: Address, table: str) -> Iterator[Database]:
 
 
 # --- PostgreSQL ---
+
+_WRONG_ADDRESS = "check the address; a password comes from PGPASSWORD or HEADRACE_DATABASE"
+_WRONG_VALUE = "correct the value; or read a view that has it as text, or leaves it out"
 
 
 class _PostgreSQL(Database):
@@ -253,6 +270,8 @@ def _looking_at_postgresql(address: Address, table: str) -> Iterator[Database]:
     try:
         import psycopg
         from psycopg.types.json import set_json_loads
+
+        from headrace.spark.database.loading import take_any_time
     except ImportError as error:
         raise ConfigError(
             f"PostgreSQL's driver is not installed ({error})",
@@ -268,13 +287,12 @@ def _looking_at_postgresql(address: Address, table: str) -> Iterator[Database]:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = True
             set_json_loads(orjson.Fragment, connection)  # as it is, digit by digit
+            take_any_time(connection)
             yield _PostgreSQL(address, table, connection)
     except psycopg.Error as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise OperationFailed(
-            f"{address} cannot be read: {lines[0]}",
-            hint="check the address; a password comes from PGPASSWORD or HEADRACE_DATABASE",
-        ) from error
+        hint = _WRONG_VALUE if isinstance(error, psycopg.DataError) else _WRONG_ADDRESS
+        raise OperationFailed(f"{address} cannot be read: {lines[0]}", hint=hint) from error
 
 
 def looking(address: Address, table: str) -> contextlib.AbstractContextManager[Database]:

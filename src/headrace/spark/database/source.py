@@ -203,7 +203,7 @@ def _limits(database: Database, tracking: Tracking) -> Limits:
     """How far one may go by now."""
     if tracking.by_time:
         return Limits(moment=tracking.settled_by(database.now(tracking)))
-    return Limits(id=database.newest(str(tracking.incrementing)) or 0)
+    return Limits(id=database.newest_id(str(tracking.incrementing)))
 
 
 def _seconds_to_settle(database: Database, tracking: Tracking) -> float:

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import orjson
 
+from headrace.errors import BadInput
 from headrace.spark.database.addresses import Address
-from headrace.spark.database.moments import span_of
+from headrace.spark.database.moments import DAY, FORMS, Timestamp, iso, span_of
 from headrace.spark.database.positions import Limits, Position, Tracking
 from headrace.spark.database.reading import looking
 
@@ -49,7 +50,18 @@ class TableToRead:
             for name in (*self.columns, *self.tracking.columns):
                 database.column(name)
             database.refuse_nulls(self.tracking)
-            for row in database.rows(self.columns, self.tracking, Position(), Limits(rows=1)):
-                if self.tracking.by_time:
-                    span_of(row.timestamp)
+            beginning = (Position(), Limits(rows=1))
+            first = next(database.rows(self.columns, self.tracking, *beginning), None)
+            if first is not None and self.tracking.by_time:
+                self._refuse_future(first.timestamp, database.now(self.tracking))
             return list(self.columns) or [column.name for column in database.columns]
+
+    def _refuse_future(self, oldest: Timestamp | None, now: int) -> None:
+        """Digits like 20240501120000 pass for milliseconds of the year 2611, and no row would be
+        sent."""
+        if span_of(oldest).begin > now + DAY:
+            raise BadInput(
+                f"the oldest {self.tracking.timestamp!r} of table {self.table!r} is {oldest!r}, "
+                f"taken for {iso(oldest)}: more than a day ahead of the database's clock",
+                hint=f"what is understood: {FORMS}; 20240501120000 is none of them",
+            )
