@@ -12,7 +12,7 @@ import pytest
 import headrace as hr
 from headrace.clients import Connection
 from headrace.errors import BadInput
-from headrace.spark.pipelines import Derive, Expect, Field, Forward, Json, Topic
+from headrace.spark.pipelines import Derive, Expect, Field, Forward, Json, Lookup, Topic
 from headrace.spark.pipelines.runner import StreamOptions, stream
 from support.ingest import records
 from support.waiting import eventually
@@ -212,6 +212,45 @@ def test_in_real_time_records_come_through_while_it_runs_and_a_batch_goes_on_fro
     admin.add_partitions(ways.source, 64)
     with pytest.raises(BadInput, match="64 partitions, but Spark has"):
         ways.run(stop, realtime=True)
+
+
+def with_lookup(ways, tmp_path, title):
+    titles = tmp_path / "titles.csv"
+    titles.write_text(f"level,title\nhigh,{title}\n")
+    steps = (Lookup(str(titles), "level", ("title",)),)
+    ways.forward = replace(ways.forward, steps=steps, value=("n", "title"))
+
+
+def test_what_was_sent_stays_sent_though_a_lookup_or_the_definition_has_changed(ways, tmp_path):
+    """A batch that is run again is not compared with what it would be now."""
+    ways.send(1, 2)
+    with_lookup(ways, tmp_path, "Old")
+    ways.run()
+    before = ways.arrived()
+    assert {orjson.loads(value)["title"] for _, value in before} == {"Old"}
+    forget_last_commit(ways.lake)
+    with_lookup(ways, tmp_path, "New")
+    ways.forward = replace(ways.forward, key="n")
+    ways.run()
+    assert ways.arrived() == before
+    ways.send(3)
+    ways.run()
+    added = [pair for pair in ways.arrived() if pair not in before]
+    assert added == [(b"3", b'{"n":3,"title":"New"}')]
+
+
+def test_real_time_mode_knows_lookups(ways, tmp_path):
+    with_lookup(ways, tmp_path, "High")
+    stop = threading.Event()
+    running = threading.Thread(target=lambda: ways.run(stop, realtime=True, every=2.0), daemon=True)
+    running.start()
+    try:
+        ways.send(1)
+        wanted = [(b"high", b'{"n":1,"title":"High"}')]
+        eventually(lambda: ways.arrived() == wanted, "the record", SECONDS)
+    finally:
+        stop.set()
+        running.join(SECONDS)
 
 
 @pytest.fixture

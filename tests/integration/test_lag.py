@@ -15,6 +15,7 @@ from support.crash import dying_before
 from support.lake import some_events, table
 from support.pipelines import Rig, simple
 from support.waiting import eventually
+from support.warnings import Warnings
 
 CLICK = (b'{"page": "a", "n": 1}', None)
 
@@ -73,7 +74,9 @@ def test_a_group_that_cannot_be_written_stops_no_pipeline(rig, monkeypatch):
 
     monkeypatch.setattr(Admin, "set_committed", refuse)
     rig.send_raw([CLICK] * 3)
-    assert rig.run(simple()).rows_out == len(table(rig.lake, "clicks")) == 3
+    told = Warnings()
+    assert rig.run(simple(), progress=told).rows_out == len(table(rig.lake, "clicks")) == 3
+    assert told.warnings == [f"the lag of group {rig.group} is not up to date: no"]
 
 
 def test_a_query_of_ones_own_shows_its_lag(kafka_cluster, make_topic, spark, admin, tmp_path):

@@ -205,15 +205,20 @@ def test_a_lookup_that_is_away_when_it_is_due_is_used_as_it_was(rig, tmp_path):
     titles.write_text("page,title\na,Old\n")
     pipeline = simple(steps=(Lookup(str(titles), "page", ("title",), refresh="1 second"),))
 
-    def remove(_batch):
-        titles.unlink(missing_ok=True)
+    def change_then_remove(batch):
+        if batch.batch == 0:
+            titles.write_text("page,title\na,New\n")
+        else:
+            titles.unlink(missing_ok=True)
         threading.Event().wait(1.1)  # until it is due
 
-    rig.send_raw([(b'{"page": "a"}', None)] * 60, partition=0)
-    assert rig.run(pipeline, on_batch=remove, progress=told, records_per_batch=30).batches == 2
-    assert {row["title"] for row in table(rig.lake, "clicks")} == {"Old"}
-    (warning,) = told.warnings
-    assert str(titles) in warning
+    rig.send_raw([(b'{"page": "a", "n": %d}' % n, None) for n in range(120)], partition=0)
+    done = rig.run(pipeline, change_then_remove, progress=told, records_per_batch=30)
+    assert done.batches == 4
+    found = sorted((row["n"], row["title"]) for row in table(rig.lake, "clicks"))
+    assert [title for title, _ in groupby(title for _, title in found)] == ["Old", "New"]
+    assert len(told.warnings) == 2
+    assert all(str(titles) in warning for warning in told.warnings)
     rig.send_raw([(b'{"page": "a"}', None)])
     with pytest.raises(HeadraceError, match=r"titles\.csv"):
         rig.run(pipeline)

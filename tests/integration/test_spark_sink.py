@@ -289,3 +289,14 @@ def test_the_ledger_forgets_old_micro_batches(spark, kafka_cluster, make_topic, 
             last[piece] = record.value
     kept = {int(piece.split("/")[0]) for piece, value in last.items() if value is not None}
     assert kept == {3, 4}
+
+
+def test_kafka_forgets_what_the_ledger_does(spark, kafka_cluster, make_topic, tmp_path, admin):
+    """Kafka compacts no segment that is written to, and every task reads all there is."""
+    make_files(tmp_path, range(1), rows=10)
+    stream(spark, tmp_path, make_topic(1), kafka_cluster, per_batch=1)
+    found = {config.name: config.value for config in admin.configs(LEDGER_TOPIC)}
+    assert found["cleanup.policy"] == "compact"
+    assert int(found["segment.ms"]) <= 600_000
+    assert int(found["segment.bytes"]) <= 8 << 20
+    assert float(found["min.cleanable.dirty.ratio"]) <= 0.1

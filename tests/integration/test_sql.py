@@ -21,8 +21,9 @@ from headrace.clients import Connection
 from headrace.errors import BadInput
 from headrace.model import AtTime, Latest
 from headrace.services.compaction import compact
-from headrace.spark.pipelines import CLICKSTREAM
+from headrace.spark.pipelines import CLICKSTREAM, Csv, Field, Pipeline, Rows, Topic
 from headrace.spark.sql.running import SqlOptions, ask, follow
+from headrace.spark.sql.tables import topic_columns
 from support.lake import some_events
 from support.streaming import dying_threads
 from support.waiting import eventually
@@ -159,6 +160,22 @@ def test_fields_that_a_pipeline_declares_are_typed_columns(kafka_cluster, topic,
     ]
     bad = [None, None, None, "none", "the value is no JSON object"]
     assert sorted(map(str, found)) == sorted(map(str, [*good, bad]))
+
+
+def test_fields_of_csv_are_typed_columns_too(spark):
+    schema = (
+        "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
+        "timestampType int, headers array<struct<key: string, value: binary>>"
+    )
+    places = ("clicks", 0, 0, datetime.now(UTC), 0, None)
+    records = spark.createDataFrame([(b"k", b"7;x", *places), (None, b"?;y", *places)], schema)
+    value = Csv(Field("id", "long"), Field("name"), separator=";")
+    pipeline = Pipeline("p", Topic("clicks", value), Rows("rows"))
+    found = topic_columns(records, pipeline).select("key", "value", "id", "name", "reason")
+    good, bad = found.collect()
+    assert tuple(good) == ("k", "7;x", 7, "x", None)
+    assert (bad.id, bad.value) == (None, "?;y")
+    assert "id" in bad.reason
 
 
 def test_only_what_was_committed_up_to_now_is_read(kafka_cluster, topic, connect, spark):

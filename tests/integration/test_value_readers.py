@@ -184,6 +184,28 @@ def test_texts_get_the_types_of_their_fields_or_a_reason(show):
     assert show(csv_reader(*fields), values) == expected
 
 
+STRICT = [  # and what Spark would have made of it
+    ("decimal(12,2)", {"2": Decimal(2), '"1.50"': Decimal("1.50")}, ['"1,50"']),  # 150
+    ("date", {'"2019-10-01"': NOON.date()}, ['"2019"', '"12"', '"2019-10-01 x"', "18170"]),  # days
+    ("timestamp", {'"2019-10-01T12:00:00Z"': NOON}, ['"12:30"', "1734091756578839"]),  # today, 5069
+    ("double", {"1e3": 1000.0}, ["1e999", "-1e999"]),  # infinity
+    ("float", {"0.5": 0.5}, ["1e39"]),
+]
+
+
+@pytest.mark.parametrize("drift", ["rescue", "freeze"])
+def test_json_is_read_as_strictly_as_text(show, drift):
+    fields = [Field(f"f{number}", type) for number, (type, _, _) in enumerate(STRICT)]
+    read = JsonReader(Json(Field("name"), *fields, drift=drift))
+    for number, (type, good, bad) in enumerate(STRICT):
+        values = [f'{{"name": "a, b", "f{number}": {text}}}'.encode() for text in (*good, *bad)]
+        found = show(read, values)
+        rows = [row[1 + number] for row in found[: len(good)]]
+        assert rows == list(good.values())
+        for text, reason in zip(bad, found[len(good) :], strict=True):
+            assert str(reason).startswith(f"f{number} is no {type}: "), text
+
+
 def csv_reader(*fields, **options):
     return CsvReader(Csv(*fields, **options))
 

@@ -142,7 +142,7 @@ def test_a_backlog_of_slow_work_takes_bounded_memory(kafka_cluster, make_topic, 
     value = b"x" * 200
     with hr.Producer(kafka_cluster.bootstrap, profile="throughput") as producer:
         pairs = [(f"k{n % 1000}".encode(), value) for n in range(200_000)]
-        producer.send_many(topic, pairs).result()
+        producer.send_many(topic, pairs).result(300)  # brokers were hurt a moment ago
     del pairs
     app = hr.App(kafka_cluster.bootstrap)
     gate = threading.Semaphore(0)

@@ -52,6 +52,13 @@ def test_cells_are_written_for_people(shown):
         assert cell in text
 
 
+def test_heads_and_titles_are_no_markup(shown):
+    heads = ("split(value,'[/]')", ">[bold]")
+    text = shown(None, Output.table, lambda: grid(heads, [(1, 2)], "of [/]"))
+    for part in ("split(value,'[/]')", " [bold]", "of [/]"):
+        assert part in text
+
+
 def test_a_wide_table_is_not_folded_when_it_goes_into_a_pipe(shown):
     text = shown(None, Output.table, lambda: grid(("a", "b"), [("x" * 70, "y" * 70)]))
     assert "x" * 70 in text

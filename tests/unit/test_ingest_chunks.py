@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 from headrace.spark.ingest import chunks
 from headrace.spark.ingest.chunks import HASH_DIGITS, ROW_LINES, End, Extent, plan_chunks
+from headrace.spark.ingest.files import has_rows, plan_file, to_read
+from headrace.spark.ingest.json_lines import json_batches
+from headrace.spark.ingest.schema import CLICKSTREAM
 
 LOOK_AHEAD = 80  # more than any row below has
 PIECES = (b"a", b"bc,d", b"\n", b"\r\n", b'"', b'"x"', b"\xff", "ß".encode(), b"y" * 25 + b"\n")
@@ -76,6 +79,26 @@ def test_lines_are_numbered_as_an_editor_does(content, size):
         assert chunk.first_line == before.count(b"\n") + 1
         assert chunk.lines == len(part.removesuffix(b"\n").split(b"\n"))
         assert chunk.mid_line == (before != b"" and not before.endswith(b"\n"))
+
+
+@given(CONTENT | st.text("a\r\n", max_size=50).map(str.encode), SIZES)
+@example(b"a\n\r", 30)
+def test_blank_lines_are_counted_as_readers_leave_them_out(content, size):
+    for chunk in plan(content, size=size):
+        part = content[chunk.extent.start : chunk.extent.end]
+        rows = sum(batch.num_rows for batch in json_batches(part, 1, (), mid_line=chunk.mid_line))
+        assert chunk.lines - chunk.blank == rows
+
+
+def test_a_chunk_to_read_has_as_many_lines_as_rows(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_bytes(f"{','.join(CLICKSTREAM.names)}\n\n1\n\r\n2\n".encode())
+    planned = plan_file(str(file), "csv", (), CLICKSTREAM)
+    (chunk,) = planned.chunks
+    assert to_read(planned, chunk).lines - to_read(planned, chunk).skip_lines == 2
+    file.write_bytes(b"\n\n")
+    blank = plan_file(str(file), "csv", (), CLICKSTREAM)
+    assert not has_rows(blank, *blank.chunks)
 
 
 @given(CONTENT, SIZES)

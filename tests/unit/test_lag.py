@@ -9,7 +9,9 @@ pytest.importorskip("pyspark")
 
 from headrace.errors import KafkaFailure
 from headrace.model import TopicPartition
+from headrace.observe import Silent
 from headrace.spark.pipelines.lag import LagCommitter, lag_shown
+from support.warnings import Warnings
 
 ONE, TWO = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
 
@@ -44,26 +46,42 @@ def test_nobody_waits_for_a_commit_and_only_the_newest_offsets_count():
     assert admin.committed == [("g", {ONE: 1}), ("g", {ONE: 99, TWO: 5})]
 
 
-def test_a_commit_that_fails_is_told_in_the_log_and_the_next_one_is_made(caplog):
+def note_three_times(admin, note):
+    """Each is committed, or is not, before the next."""
+    for offset in (1, 2, 3):
+        admin.asked.clear()
+        note({ONE: offset})
+        assert admin.asked.wait(60)
+
+
+def test_a_commit_that_fails_is_told_once_and_the_next_one_is_made():
+    admin, told = SlowAdmin(failures=2), Warnings()
+    admin.may_answer.set()
+    with lag_shown("g", admin, told) as note:
+        note_three_times(admin, note)
+    assert admin.committed == [("g", {ONE: 3})]
+    assert told.warnings == ["the lag of group g is not up to date: g cannot be moved"]
+
+
+def test_a_listener_tells_the_log_of_a_commit_that_fails(caplog):
     admin = SlowAdmin(failures=1)
     admin.may_answer.set()
-    with caplog.at_level(logging.WARNING, "headrace.spark"), lag_shown("g", admin) as note:
-        note({ONE: 1})
-        assert admin.asked.wait(60)
-        note({ONE: 2})
-    assert admin.committed == [("g", {ONE: 2})]
+    with caplog.at_level(logging.WARNING, "headrace.spark"):
+        committer = LagCommitter("g", admin)
+        committer.note({ONE: 1})
+        committer.close()
     assert "the lag of group g is not up to date" in caplog.text
 
 
 def test_without_a_group_nothing_is_committed():
     admin = SlowAdmin()
-    with lag_shown(None, admin) as note:
+    with lag_shown(None, admin, Silent()) as note:
         note({ONE: 1})
     assert not admin.asked.is_set()
 
 
 def test_no_offsets_are_no_commit():
     admin = SlowAdmin()
-    with lag_shown("g", admin) as note:
+    with lag_shown("g", admin, Silent()) as note:
         note({})
     assert not admin.asked.is_set()

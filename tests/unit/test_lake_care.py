@@ -1,17 +1,19 @@
 """Care for tables beside other writers: few files, every row once, whoever comes in between."""
 
+import json
 import os
 from contextlib import contextmanager
 from datetime import timedelta
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, TableFeatures, write_deltalake
 
 from headrace.cli.main import run
 from headrace.errors import OperationFailed
 from headrace.services import compaction
 from headrace.services.compaction import compact
+from headrace.services.delta_tables import Snapshot
 from headrace.services.lake_care import care, list_tables
 
 
@@ -121,6 +123,52 @@ def test_files_that_no_commit_names_go_when_they_are_old(numbers):
     assert (old.exists(), young.exists()) == (False, True)
 
 
+def test_deletion_vectors_stay_however_old_they_are(numbers):
+    """deltalake does not know that the table's files need them."""
+    table = DeltaTable(numbers)
+    table.alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
+    vector = numbers / "deletion_vector_61d16c75-6994-46b7-a15b-8b538852e50e.bin"
+    vector.write_bytes(b"rows that are deleted")
+    os.utime(vector, (1, 1))
+    (plan,) = care(str(numbers.parent))
+    (done,) = care(str(numbers.parent), execute=True)
+    assert (plan.removed, done.removed, done.problem) == (0, 0, None)
+    assert vector.exists()
+
+
+def test_a_table_that_deltalake_does_not_understand_is_a_problem_of_its_own(numbers, capfd):
+    strange = numbers.parent / "a_strange_one"
+    add(strange, 0, 1)
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": []}
+    action = {"protocol": {**protocol, "writerFeatures": ["someFeatureToCome"]}}
+    (strange / "_delta_log" / f"{2:020}.json").write_text(json.dumps(action))
+    for left in (strange / "old.parquet", numbers / "old.parquet"):
+        left.write_bytes(b"left by a batch that died")
+        os.utime(left, (1, 1))
+    broken = numbers.parent / "broken" / "_delta_log"
+    broken.mkdir(parents=True)
+    (broken / f"{0:020}.json").write_text("no JSON")
+
+    assert run(["lake", "care", "--lake", str(numbers.parent)]) == 1
+    assert "cannot" in capfd.readouterr().out
+    cared = {table.table: table for table in care(str(numbers.parent), execute=True)}
+    assert "someFeatureToCome" in cared["a_strange_one"].problem
+    assert "old files of table a_strange_one cannot be removed" in cared["a_strange_one"].problem
+    assert "cannot be read" in cared["broken"].problem
+    assert (cared["numbers"].problem, cared["numbers"].removed) == (None, 1)
+
+
+def test_rows_of_files_that_are_gone_are_not_counted(numbers, capfd):
+    next(numbers.glob("*.parquet")).unlink()
+    with pytest.raises(OperationFailed, match=r"files of table .*numbers are gone"):
+        Snapshot(numbers).count()
+    (table,) = list_tables(str(numbers.parent))
+    assert (table.rows, table.files) == (None, 4)
+    assert "numbers are gone (`headrace replay ... --missing`" in table.problem
+    assert run(["lake", "list", "--lake", str(numbers.parent)]) == 0
+    assert "are gone" in " ".join(capfd.readouterr().out.split())
+
+
 def test_one_care_at_a_time(numbers, monkeypatch):
     left = numbers.parent / ".care-killed"
     left.mkdir()
@@ -150,6 +198,7 @@ def test_tables_are_listed(numbers):
         (("care", "nope"), "has no table 'nope'"),
         (("care", "--keep", "5m"), "files may be needed for longer than 0:05:00"),
         (("care", "--keep", "soon"), "'soon' is no span of time"),
+        (("care", "--keep", "1000000000000d"), "'1000000000000d' is too long a span of time"),
         (("list", "--lake", "nowhere"), "there is no folder nowhere"),
     ],
 )

@@ -1,10 +1,14 @@
 """Do the rows add up? What balances, what does not, and which records are named."""
 
+import hashlib
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model import Record, TimestampType
+from headrace.services import reconcile_sources
 from headrace.services.reconcile import (
     MOST_RANGES,
     Files,
@@ -18,7 +22,16 @@ from headrace.services.reconcile import (
     judge,
 )
 from headrace.services.reconcile_places import Lonely, Run, Seen, Walk, runs
-from headrace.services.reconcile_sources import Tables, chunks_of_files, files_of, row_id_of
+from headrace.services.reconcile_sources import (
+    ReconcileOptions,
+    Tables,
+    _lines_of,
+    chunks_of_files,
+    files_of,
+    find_tables,
+    row_id_of,
+)
+from headrace.spark.ingest.chunks import HASH_DIGITS
 from headrace.spark.ledger import Entry
 from headrace.spark.pipelines.accounts import Counts, Standing
 
@@ -381,6 +394,75 @@ def test_a_file_that_was_not_sent_to_its_end_is_named(entries, last):
     assert unsent == [Unsent("/a.csv", 0, last)]
 
 
+# Chunks of the second file end where those of the first do.
+TWINS = {
+    **file("/a.csv", 200, "b"),
+    **file("/b.csv", 200, "d"),
+    **piece("b", 100, 200),
+    **piece("c", 0, 100),
+    **piece("d", 100, 200),
+}
+
+
+def test_a_chunk_of_another_file_does_not_stand_for_one_that_was_not_sent():
+    paths, unsent = chunks_of_files(TWINS)
+    assert unsent == [Unsent(path, 0, 99, sure=False) for path in ("/a.csv", "/b.csv")]
+    assert paths == {"b" * 16: "/a.csv", "d" * 16: "/b.csv"}
+    account = judge_one(TOPIC, TABLE, Files(rows=110, dead=10, unsent=tuple(unsent)))
+    assert not account.balanced
+    paths, unsent = chunks_of_files({**TWINS, **piece("a", 0, 100)})
+    assert unsent == []
+
+
+def test_the_file_itself_tells_whether_the_chunk_is_its_own(tmp_path):
+    pytest.importorskip("pyspark")
+    ours, other = tmp_path / "ours.csv", tmp_path / "other.csv"
+    ours.write_bytes(b"x" * 100 + b"1" * 100)
+    other.write_bytes(b"y" * 100 + b"2" * 100)
+    sent = hashlib.sha256(b"x" * 100).hexdigest()[:HASH_DIGITS]
+    entries = {
+        **file(str(ours), 200, "b"),
+        **file(str(other), 200, "d"),
+        **piece("b", 100, 200),
+        **piece("d", 100, 200),
+        f"{sent}-0-100": Entry(1, 1, True, {"clicks": 1}),
+    }
+    paths, unsent = chunks_of_files(entries)
+    assert unsent == [Unsent(str(other), 0, 99, sure=False)]
+    assert paths[sent[:16]] == str(ours)
+
+
+def test_a_file_that_begins_with_another_has_its_chunks():
+    entries = {
+        **file("/day.csv", 100, "a"),
+        **file("/days.csv", 200, "b"),
+        **piece("a", 0, 100),
+        **piece("b", 100, 200),
+    }
+    assert chunks_of_files(entries)[1] == []
+    del entries[f"{'a' * 32}-0-100"]
+    assert {unsent.path for unsent in chunks_of_files(entries)[1]} == {"/day.csv", "/days.csv"}
+
+
+def test_chunks_are_followed_though_it_is_open_whose_is_whose():
+    """Of three chunks each, the first of one is lacking."""
+    entries = {
+        **file("/a.csv", 300, "c"),
+        **file("/b.csv", 300, "f"),
+        **piece("b", 100, 200),
+        **piece("c", 200, 300),
+        **piece("d", 0, 100),
+        **piece("e", 100, 200),
+        **piece("f", 200, 300),
+    }
+    unsent = chunks_of_files(entries)[1]
+    assert unsent == [Unsent(path, 0, 99, sure=False) for path in ("/a.csv", "/b.csv")]
+
+
+def test_blank_lines_of_dead_letters_are_no_lines():
+    assert [_lines_of(value) for value in (b"one", b'"a\n\r\n\nb"', b"")] == [1, 2, 1]
+
+
 def test_rows_sent_at_least_once_are_told_apart_by_the_dead_letters_that_are_there():
     """One of the two has a line end within quotes: twelve lines, eleven rows, nine good ones."""
     entries = piece("a", 0, 120, rows=12, digest=0)
@@ -396,3 +478,32 @@ def test_a_row_has_the_id_that_the_pipeline_gives_it(given, row_id):
     headers = (("other", b"x"), ("headrace-row", given))
     kind = TimestampType.CREATE_TIME
     assert row_id_of(Record("clicks", 0, 42, 0, kind, None, b"v", headers)) == row_id
+
+
+# --- the tables ---
+
+
+def write(path, standing, **columns):
+    """A commit of pipeline p."""
+    pa = pytest.importorskip("pyarrow")
+    deltalake = pytest.importorskip("deltalake")
+
+    info = json.dumps({"pipeline": "p", "so_far": standing.to_json()})
+    said = deltalake.CommitProperties(custom_metadata={"userMetadata": info})
+    deltalake.write_deltalake(path, pa.table(columns), mode="append", commit_properties=said)
+
+
+def test_dead_letters_are_those_of_after_the_rows(tmp_path, monkeypatch):
+    """A batch that comes in between has written them first: it must not look as if it had not."""
+    standing = Standing(ranges={"clicks": {"0": (0, 1)}}, topic_ids={"clicks": "id"})
+    place = {"kafka_topic": ["clicks"], "kafka_partition": [0], "kafka_offset": [0]}
+    write(tmp_path / "dead_letters", Standing(), pipeline=["p"], **place)
+    write(tmp_path / "events", standing, row_id=["x"], **place)
+
+    def batch_meanwhile(*arguments, choose=reconcile_sources._the_one):
+        write(tmp_path / "dead_letters", standing, pipeline=["p"], **place)
+        return choose(*arguments)
+
+    monkeypatch.setattr(reconcile_sources, "_the_one", batch_meanwhile)
+    found = find_tables(ReconcileOptions("clicks", str(tmp_path)))
+    assert (found.rows.name, found.dead_count()) == ("events", 2)

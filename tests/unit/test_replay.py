@@ -1,13 +1,21 @@
 """Replay: positions, ranges within what a topic has, and how ranges are cut into batches."""
 
+import json
+from dataclasses import replace
+from typing import ClassVar
+
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import BadInput
 from headrace.model import AtOffset, AtTime, Earliest, Latest
-from headrace.services.replay import parse_bound, resolve
-from headrace.spark.pipelines.accounts import Replay, Standing, joined
+from headrace.services import replay as replay_service
+from headrace.services.replay import Wish, parse_bound, plan_replay, resolve
+from headrace.spark.pipelines import CLICKSTREAM
+from headrace.spark.pipelines.accounts import Counts, Replay, Standing, joined
 from headrace.spark.pipelines.cutting import Cuts, continued, cut, rest, size
 
 SPANS = st.builds(
@@ -181,3 +189,62 @@ def test_offsets_by_partition_leave_the_others_out():
         resolved("7:1", "latest", **kept)
     with pytest.raises(BadInput, match="partition 1 is in one of --from and --to only"):
         resolved("0:1", "0:5,1:7", **kept)
+
+
+# --- what was begun ---
+
+
+BEGUN = Replay(("0", "9"), {"clicks": {"0": (0, 9)}})
+WISH = Wish("clicks", "0", "9", CLICKSTREAM, "")
+
+
+def say(lake, table, standing):
+    """A commit of the pipeline."""
+    info = json.dumps({"pipeline": CLICKSTREAM.name, "so_far": standing.to_json()})
+    said = CommitProperties(custom_metadata={"userMetadata": info})
+    write_deltalake(lake / table, pa.table({"a": [1]}), mode="append", commit_properties=said)
+
+
+def plan(monkeypatch, lake, records=9):
+    monkeypatch.setattr(replay_service, "Admin", lambda _connection: FakeAdmin(p0=(0, 9)))
+    monkeypatch.setattr(replay_service, "count", lambda *_: {0: records})
+    return plan_replay(replace(WISH, lake=str(lake)), None)
+
+
+def test_a_replay_that_was_mended_in_its_first_batch_goes_on(tmp_path, monkeypatch):
+    derived, *_ = CLICKSTREAM.derived
+    counts = Counts(rows_in=4)
+    say(tmp_path, derived.name, Standing(counts, {"clicks": {"0": (0, 4)}}, replay=BEGUN))
+    say(tmp_path, derived.name, Standing(generation=1))
+    found = plan(monkeypatch, tmp_path)
+    assert (found.replay, found.done) == (BEGUN, 0)
+
+
+def test_spark_passes_over_tables_that_were_mended_too():
+    pytest.importorskip("pyspark")
+    from headrace.spark.pipelines.replaying import begun
+
+    class FakeLake:
+        infos: ClassVar = {}
+
+        def last_info(self, table, _pipeline):
+            standing = self.infos.get(table)
+            return None if standing is None else {"so_far": standing.to_json()}
+
+    first, *_ = CLICKSTREAM.derived
+    FakeLake.infos = {first.name: Standing(generation=1)}
+    assert begun(CLICKSTREAM, FakeLake()) is None
+    FakeLake.infos["dead_letters"] = Standing(replay=BEGUN)
+    assert begun(CLICKSTREAM, FakeLake()).replay == BEGUN
+    FakeLake.infos = {first.name: Standing(ranges={"clicks": {"0": (0, 4)}})}
+    assert begun(CLICKSTREAM, FakeLake()).replay is None  # a stream's
+
+
+def test_done_is_what_the_table_of_rows_has_and_at_most_all(tmp_path, monkeypatch):
+    derived, *_ = CLICKSTREAM.derived
+    standing = Standing(Counts(rows_in=4), {"clicks": {"0": (0, 4)}}, replay=BEGUN)
+    say(tmp_path, derived.name, standing)
+    assert plan(monkeypatch, tmp_path).done == 0  # it comes again
+    say(tmp_path, CLICKSTREAM.rows.name, standing)
+    assert plan(monkeypatch, tmp_path).done == 4
+    assert plan(monkeypatch, tmp_path, records=3).done == 3  # retention took the first

@@ -92,3 +92,15 @@ def test_what_spark_says_becomes_one_line_with_a_next_step():
 def test_wrong_options_are_refused_before_spark_starts(arguments, complaint, capfd):
     assert run(["sql", "SELECT 1", *arguments]) == 2
     assert complaint in capfd.readouterr().err
+
+
+def test_a_pipeline_of_avro_values_is_refused(tmp_path, monkeypatch, capfd):
+    (tmp_path / "avro_shop.py").write_text(
+        "from dataclasses import replace\n"
+        "from headrace.spark.pipelines import CLICKSTREAM as c\n"
+        "from headrace.spark.pipelines.fields import value_as\n"
+        "clicks = replace(c, source=replace(c.source, value=value_as(c.source.value, 'avro')))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert run(["sql", "SELECT 1", "--pipeline", "avro_shop:clicks"]) == 2
+    assert "pipeline clickstream reads Avro values" in capfd.readouterr().err

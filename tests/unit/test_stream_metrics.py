@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from headrace.cli.batches import table
+from headrace.cli.main import run
 from headrace.errors import BadInput
 from headrace.services.stream_metrics import StreamMetrics
 from headrace.spark.pipelines.accounts import Counts
@@ -24,6 +25,11 @@ FIRST = BatchDone(
     {"events": 1_400_000, "sessions": 200_000},
 )
 SECOND = BatchDone(1, Counts(10, 10), 0.5, None, ENDED)
+
+
+def test_a_port_that_there_is_not_is_refused(capfd):
+    assert run(["stream", "clickstream", "--lake", "x", "--once", "--metrics", "99999"]) == 2
+    assert "65535" in capfd.readouterr().err
 
 
 def test_batches_are_added_up_for_prometheus():

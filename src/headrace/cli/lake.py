@@ -10,6 +10,8 @@ from headrace.cli.progress import TerminalProgress
 from headrace.cli.spans import read_span
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from headrace.services.lake_care import TableCare, TableState
 
 app = typer.Typer(help="The tables that pipelines write.", no_args_is_help=True)
@@ -22,7 +24,7 @@ def list_(lake: LakeOption, output: OutputOption = Output.table) -> None:
     from headrace.services.lake_care import list_tables
 
     tables = list_tables(lake)
-    columns = ("table", ">rows", ">files", ">MB", ">version", "pipeline", ">batch", "up to")
+    columns = ("table", ">rows", ">files", ">MB", ">version", "pipeline", ">batch", "up to", "")
     rows = [_row(table) for table in tables]
     show([table.to_json() for table in tables], output, lambda: grid(columns, rows))
 
@@ -37,7 +39,12 @@ def _row(table: "TableState") -> tuple[Any, ...]:
     return (
         *(table.table, table.rows, table.files, size, table.version),
         *(table.pipeline, table.batch, "\n".join(places) or None),
+        _problem(table.problem),
     )
+
+
+def _problem(text: str | None) -> "str | Text":
+    return coloured(text, "bold red") if text else ""
 
 
 @app.command("care")
@@ -71,11 +78,14 @@ def care(
 
 
 def _planned(tables: "list[TableCare]") -> Any:
-    columns = ("table", ">files", ">MB", ">small files", ">old files", ">MB of them")
+    columns = ("table", ">files", ">MB", ">small files", ">old files", ">MB of them", "")
     return grid(
         columns,
         [
-            (t.table, t.files, t.bytes / 1e6, t.small, t.removed, t.removed_bytes / 1e6)
+            (
+                *(t.table, t.files, t.bytes / 1e6, t.small, t.removed, t.removed_bytes / 1e6),
+                _problem(t.problem),
+            )
             for t in tables
         ],
     )
@@ -89,7 +99,7 @@ def _done(tables: "list[TableCare]") -> Any:
             (
                 *(t.table, t.files, t.files_after, t.bytes / 1e6, (t.bytes_after or 0) / 1e6),
                 *(t.removed, t.removed_bytes / 1e6),
-                coloured(t.problem, "bold red") if t.problem else "",
+                _problem(t.problem),
             )
             for t in tables
         ],

@@ -81,10 +81,11 @@ def grid(
     """A plain table. Columns that begin with `>` are numbers, set to the right; `tight` is for many
     of them."""
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
     drawn = Table(
-        title=title,
+        title=None if title is None else escape(title),
         box=box.SIMPLE_HEAD,
         title_justify="left",
         title_style="bold",
@@ -92,7 +93,8 @@ def grid(
     )
     for column in columns:
         right = column.startswith(">")
-        drawn.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="fold")
+        name = escape(column.removeprefix(">"))
+        drawn.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in rows:
         drawn.add_row(*(_cell(value) for value in row))
     return drawn

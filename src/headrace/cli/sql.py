@@ -56,8 +56,10 @@ def sql(
 
     from headrace.services.pipelines import BUILT_IN, find_pipeline
     from headrace.spark.sql.running import SqlOptions, ask
+    from headrace.spark.sql.tables import refuse_avro
 
     named = [find_pipeline(reference) for reference in pipeline or ()]
+    refuse_avro(named)
     options = SqlOptions(
         text=query,
         lake=lake,

@@ -64,7 +64,9 @@ def stream(
     ] = 1_000_000,
     metrics: Annotated[
         int | None,
-        typer.Option(metavar="PORT", help="Serve its figures for Prometheus here.", min=0),
+        typer.Option(
+            metavar="PORT", help="Serve its figures for Prometheus here.", min=0, max=65535
+        ),
     ] = None,
     master: MasterOption = None,
     output: OutputOption = Output.table,

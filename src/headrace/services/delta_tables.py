@@ -45,17 +45,29 @@ class Snapshot:
         """Files that no version of the last hours needs, removed if `execute` says so; with `full`,
         also those that no commit ever named. Some may be gone already."""
         from deltalake import PostCommitHookProperties
+        from deltalake.exceptions import DeltaError
 
-        found = self._table.vacuum(
-            retention_hours=hours,
-            dry_run=not execute,
-            enforce_retention_duration=False,
-            full=full,
-            post_commithook_properties=PostCommitHookProperties(
-                create_checkpoint=False, cleanup_expired_logs=False
-            ),
-        )
+        try:
+            found = self._table.vacuum(
+                retention_hours=hours,
+                dry_run=not execute,
+                enforce_retention_duration=False,
+                full=full and not self._has_deletion_vectors,
+                post_commithook_properties=PostCommitHookProperties(
+                    create_checkpoint=False, cleanup_expired_logs=False
+                ),
+            )
+        except DeltaError as error:
+            raise OperationFailed(
+                f"old files of table {self.name} cannot be removed: {error}",
+                hint="use VACUUM in Spark while nobody writes",
+            ) from error
         return [self._path / name for name in sorted(set(found))]
+
+    @property
+    def _has_deletion_vectors(self) -> bool:
+        """Whether it may have them: deltalake takes their files for some that no commit names."""
+        return "deletionVectors" in (self._table.protocol().writer_features or ())
 
     def infos(self, limit: int | None = None) -> list[dict[str, Any]]:
         """What pipelines said in the newest commits of this snapshot, the newest first."""
@@ -66,6 +78,10 @@ class Snapshot:
         return [info for info in found if info is not None]
 
     def count(self, where: str = "true") -> int:
+        """How many rows meet a condition. The log alone may answer that, for files too that are
+        gone: rows that nobody can read are not counted."""
+        if lost_files(self._path):
+            raise self._lost()
         (batch,) = self.select("count(*) AS rows", where)
         return int(batch.column("rows")[0].as_py())
 
@@ -85,10 +101,13 @@ class Snapshot:
         except Exception as error:  # deltalake raises nothing more precise
             if not lost_files(self._path):
                 raise
-            raise OperationFailed(
-                f"files of table {self._path} are gone",
-                hint="`headrace replay ... --missing` puts their rows back from the topic",
-            ) from error
+            raise self._lost() from error
+
+    def _lost(self) -> OperationFailed:
+        return OperationFailed(
+            f"files of table {self._path} are gone",
+            hint="`headrace replay ... --missing` puts their rows back from the topic",
+        )
 
 
 def snapshots(lake: str) -> Iterator[Snapshot]:

@@ -5,7 +5,7 @@ import fcntl
 import math
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,16 +24,18 @@ _LOCK = ".care.lock"
 
 @dataclass(frozen=True)
 class TableState:
-    """A table as it is now, and what a pipeline last said in it."""
+    """A table as it is now, and what a pipeline last said in it. Its rows are unknown if it has a
+    problem."""
 
     table: str
-    rows: int
+    rows: int | None
     files: int
     bytes: int
     version: int
     pipeline: str | None
     batch: int | None
     offsets: dict[str, dict[str, int]]
+    problem: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -111,9 +113,10 @@ def _state(table: Snapshot) -> TableState:
     (info,) = table.infos()[:1] or [{}]
     ranges = info.get("so_far", {}).get("ranges", {})
     sizes = table.file_sizes()
+    rows, problem = _rows(table)
     return TableState(
         table=table.name,
-        rows=table.count(),
+        rows=rows,
         files=len(sizes),
         bytes=sum(sizes),
         version=table.version,
@@ -123,14 +126,29 @@ def _state(table: Snapshot) -> TableState:
             topic: {partition: end for partition, (_, end) in places.items()}
             for topic, places in ranges.items()
         },
+        problem=problem,
     )
 
 
+def _rows(table: Snapshot) -> tuple[int | None, str | None]:
+    """How many there are, or why nobody can tell."""
+    try:
+        return table.count(), None
+    except OperationFailed as error:
+        return None, _told(error)
+
+
 def _plan(path: Path, keep: timedelta, target_bytes: int) -> TableCare:
-    table = Snapshot(path)
-    sizes = table.file_sizes()
+    sizes: list[int] = []
+    old: dict[Path, int] = {}
+    problem = None
+    try:
+        table = Snapshot(path)
+        sizes = table.file_sizes()
+        old = _sizes(table.vacuum(_hours(keep), full=keep >= LONGEST_BATCH, execute=False))
+    except OperationFailed as error:
+        problem = _told(error)
     small = [size for size in sizes if size < target_bytes]
-    old = _sizes(table.vacuum(_hours(keep), full=keep >= LONGEST_BATCH, execute=False))
     return TableCare(
         table=path.name,
         files=len(sizes),
@@ -138,26 +156,37 @@ def _plan(path: Path, keep: timedelta, target_bytes: int) -> TableCare:
         small=len(small) if len(small) > 1 else 0,
         removed=len(old),
         removed_bytes=sum(old.values()),
+        problem=problem,
     )
 
 
 def _care_for(path: Path, keep: timedelta, target_bytes: int) -> TableCare:
     plan = _plan(path, keep, target_bytes)
-    problem = None
+    if plan.problem:
+        return replace(plan, removed=0, removed_bytes=0)
+    problems: list[str] = []
+    removed: dict[Path, int] = {}
     try:
         compact(path, target_bytes)
     except OperationFailed as error:
-        problem = f"{error.message} ({error.hint})"
-    removed = _vacuum(path, keep)
+        problems.append(_told(error))
+    try:
+        removed = _vacuum(path, keep)
+    except OperationFailed as error:
+        problems.append(_told(error))
     sizes = Snapshot(path).file_sizes()
     changes = {
         "removed": len(removed),
         "removed_bytes": sum(removed.values()),
         "files_after": len(sizes),
         "bytes_after": sum(sizes),
-        "problem": problem,
+        "problem": "; ".join(problems) or None,
     }
     return TableCare(**asdict(plan) | changes)
+
+
+def _told(error: OperationFailed) -> str:
+    return f"{error.message} ({error.hint})"
 
 
 def _vacuum(path: Path, keep: timedelta) -> dict[Path, int]:

@@ -46,11 +46,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Unsent:
-    """Bytes of a file of which the ledger has no finished piece."""
+    """Bytes of a file of which the ledger has no finished piece; not `sure`, of which it may have
+    one, or another file's."""
 
     path: str
     first: int
     last: int
+    sure: bool = True
 
 
 @dataclass(frozen=True)
@@ -340,14 +342,7 @@ def _of_files(sources: Sequence[Source], files: Files | None, kafka_rows: int) -
         return
     names = ", ".join(source.topic.name for source in sources)
     for unsent in files.unsent:
-        yield Finding(
-            "bytes of a file that were never sent to their end",
-            unsent.path,
-            "run `headrace ingest` for it again",
-            None,
-            unsent.first,
-            unsent.last,
-        )
+        yield _unsent(unsent)
     if missing := _not_in_kafka(files, kafka_rows):
         yield Finding(
             f"ingest has sent {files.sent:,} rows, {kafka_rows:,} were ever in the topic",
@@ -367,6 +362,15 @@ def _of_files(sources: Sequence[Source], files: Files | None, kafka_rows: int) -
         )
     elif foreign := kafka_rows - files.sent:
         yield _foreign(names, sources, files, foreign)
+
+
+def _unsent(unsent: Unsent) -> Finding:
+    what = "bytes of a file that were never sent to their end"
+    hint = "run `headrace ingest` for it again"
+    if not unsent.sure:
+        what = "bytes of a file that may never have been sent: what was may be another file's"
+        hint += ", which sends what is missing; with the file in its place this is certain"
+    return Finding(what, unsent.path, hint, None, unsent.first, unsent.last)
 
 
 def _foreign(names: str, sources: Sequence[Source], files: Files, count: int) -> Finding:

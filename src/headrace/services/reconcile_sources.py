@@ -2,9 +2,10 @@
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -12,7 +13,7 @@ from headrace.clients import Admin, Connection, Reader
 from headrace.errors import BadInput
 from headrace.model import AtOffset, Earliest, Latest, Record, TopicPartition
 from headrace.observe import Progress, Silent
-from headrace.services.delta_tables import Snapshot, snapshots
+from headrace.services.delta_tables import Snapshot, has_table, snapshots
 from headrace.services.pipelines import find_pipeline
 from headrace.services.reconcile import (
     Account,
@@ -28,7 +29,7 @@ from headrace.services.reconcile import (
 )
 from headrace.services.reconcile_places import Seen, Walk
 from headrace.spark.columns import ROW_HEADER
-from headrace.spark.ingest.chunks import Extent
+from headrace.spark.ingest.chunks import CHUNK_BYTES, End, Extent
 from headrace.spark.ledger import FILE_ENTRY, LEDGER_TOPIC, Entry, ingest_job
 from headrace.spark.pipelines.accounts import Standing
 from headrace.spark.pipelines.checkpoints import Ranges
@@ -192,7 +193,7 @@ class _Reconcile:
             for batch in reader.batches():
                 for record in batch:
                     if (row := row_id_of(record)).partition(":")[0] in chunks:
-                        found[row] = (record.value or b"").rstrip(b"\r\n").count(b"\n") + 1
+                        found[row] = _lines_of(record.value or b"")
         return found
 
     # --- record by record ---
@@ -295,12 +296,11 @@ def find_tables(options: ReconcileOptions) -> Tables:
     if wanted is not None and ":" in wanted:
         pipeline = find_pipeline(wanted)
         wanted, table = pipeline.name, pipeline.rows.name
-    found, dead = [], None
-    for snapshot in snapshots(options.lake):
-        if snapshot.name == DEAD_LETTERS:
-            dead = snapshot
-        elif table in (None, snapshot.name) and _has_rows(snapshot):
-            found.append(snapshot)
+    found = [
+        snapshot
+        for snapshot in snapshots(options.lake)
+        if snapshot.name != DEAD_LETTERS and table in (None, snapshot.name) and _has_rows(snapshot)
+    ]
     infos = [(snapshot, info) for snapshot in found if (info := _last_info(snapshot)) is not None]
     of_topic = [
         (snapshot, info)
@@ -311,6 +311,9 @@ def find_tables(options: ReconcileOptions) -> Tables:
     ]
     snapshot, info = _the_one(of_topic, options)
     standing = Standing.from_json(info["so_far"])
+    # After the rows, whose batches write them first: none that the rows know of is lacking.
+    letters = Path(options.lake) / DEAD_LETTERS
+    dead = Snapshot(letters) if has_table(letters) else None
     return Tables(info["pipeline"], snapshot, dead, standing)
 
 
@@ -384,29 +387,85 @@ def files_of(
 
 
 def chunks_of_files(entries: Mapping[str, Entry]) -> tuple[dict[str, str], list[Unsent]]:
-    """The file of each chunk, and what of files has no finished chunk.
-
-    A file's entry names its last chunk; the one before it ends where that one begins. Where two
-    of different files do, it is left open whose is whose.
-    """
+    """The file of each chunk, and what of files has no finished chunk."""
+    files = {
+        name.removeprefix(FILE_ENTRY): End(int(entry.facts["size"]), entry.facts["content"])
+        for name, entry in entries.items()
+        if name.startswith(FILE_ENTRY)
+    }
     done = [e for name, entry in entries.items() if entry.complete and (e := Extent.parse(name))]
-    by_end: dict[int, list[Extent]] = defaultdict(list)
-    for extent in done:
-        by_end[extent.end].append(extent)
+    chains = _Chains(files.values(), done)
     paths: dict[str, str] = {}
     unsent: list[Unsent] = []
-    for name, entry in entries.items():
-        if not name.startswith(FILE_ENTRY):
-            continue
-        path, end = name.removeprefix(FILE_ENTRY), int(entry.facts["size"])
-        found = [extent for extent in by_end[end] if extent.content == entry.facts["content"]]
-        while end > 0 and len(found) == 1:
-            paths[found[0].content[:ID_DIGITS]] = path
-            end = found[0].start
-            found = by_end[end]
-        if end > 0 and not found:
-            unsent.append(Unsent(path, 0, end - 1))
+    for path, file in files.items():
+        for link in chains.of(file):
+            found = chains.own(path, link)
+            if not found:
+                unsent.append(Unsent(path, 0, link.end - 1, sure=not link.found))
+                break
+            if len(found) == 1:
+                paths[found[0].content[:ID_DIGITS]] = path
     return paths, unsent
+
+
+class _Link(NamedTuple):
+    """Where a chunk of a file must end, chunks that do, and what comes after it."""
+
+    end: int
+    found: Sequence[Extent]
+    claim: str
+
+
+class _Chains:
+    """The chunks of files, from their ends to their beginnings.
+
+    A file's entry names its last chunk; the one before it ends where that one begins, and nothing
+    says which it is. So a chunk that ends there may be another file's. If there are no fewer of
+    them than chunks that follow them, each has its own, and it is left open whose is whose. If
+    there are fewer, files begin alike and have some in common, or one was not sent.
+    """
+
+    def __init__(self, files: Iterable[End], done: Iterable[Extent]) -> None:
+        self._files = set(files)
+        self._by_end: dict[int, list[Extent]] = defaultdict(list)
+        for extent in done:
+            self._by_end[extent.end].append(extent)
+        self._claims: dict[int, set[str]] = defaultdict(set)
+        for file in self._files:
+            for link in self.of(file):
+                self._claims[link.end].add(link.claim)
+
+    def of(self, file: End) -> Iterator[_Link]:
+        """The chunks of a file, the last first, as far as they can be followed."""
+        end, claim = file.at, file.content
+        found = [extent for extent in self._by_end[end] if extent.content == file.content]
+        while end > 0:
+            yield _Link(end, found, claim)
+            starts = {extent.start for extent in found}
+            if len(starts) != 1:
+                return
+            if len(found) == 1:
+                claim = found[0].content
+            end = starts.pop()
+            found = self._by_end[end]
+
+    def own(self, path: str, link: _Link) -> Sequence[Extent]:
+        """Chunks of which one is surely the file's: the file itself tells, where the ledger does
+        not."""
+        from headrace.spark.ingest.files import begins_with  # brings Spark's packages with it
+
+        is_last = any(extent.content == link.claim for extent in link.found)
+        if is_last or len(self._claims[link.end]) <= len(self._by_end[link.end]):
+            return link.found
+        if any(self._ends_a_file(extent) for extent in link.found):
+            return link.found
+        return [extent for extent in link.found if begins_with(path, extent.end, extent.content)]
+
+    def _ends_a_file(self, extent: Extent) -> bool:
+        """Whether a file ended there, and only therefore the chunk: then only one that begins with
+        that file has a chunk that ends there too."""
+        is_short = extent.end - extent.start < CHUNK_BYTES
+        return is_short and End(extent.end, extent.content) in self._files
 
 
 def _other_jobs(ledger: Ledger, topic: str) -> dict[str, int]:
@@ -416,6 +475,16 @@ def _other_jobs(ledger: Ledger, topic: str) -> dict[str, int]:
         if not job.startswith(ingest_job(topic, "")):  # to this topic, or to one that was deleted
             found[job] += entry.per_topic.get(topic, 0)
     return {job: rows for job, rows in found.items() if rows}
+
+
+def _lines_of(value: bytes) -> int:
+    """How many lines of the file a dead letter is: blank ones within it do not count as lines.
+
+    >>> _lines_of(b'one,"two\\n\\nthree"')
+    2
+    """
+    lines = value.rstrip(b"\r\n").split(b"\n")
+    return max(1, sum(1 for line in lines if line.removesuffix(b"\r")))
 
 
 def _is_vague(entry: Entry) -> bool:

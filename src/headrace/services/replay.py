@@ -216,8 +216,7 @@ def plan_replay(wish: Wish, connection: Connection, progress: Progress | None = 
         notes = (f"{wish.lake} was begun by the same replay: its range counts",)
     spans = {int(p): span for p, span in replay.ranges[wish.topic].items()}
     counts = count(connection, wish.topic, spans, progress or Silent())
-    done = 0 if standing is None else standing.counts.rows_in
-    return Plan(wish, replay, counts, done, notes)
+    return Plan(wish, replay, counts, min(_done(wish), sum(counts.values())), notes)
 
 
 def count(
@@ -238,14 +237,26 @@ def count(
 
 def _begun(wish: Wish) -> Standing | None:
     """What the lake's tables say, if it is a folder of this machine; Spark asks again."""
-    for name in (*(table.name for table in wish.pipeline.tables), DEAD_LETTERS):
-        path = Path(wish.lake) / name
-        if "://" in wish.lake or not has_table(path):
-            continue
-        for info in Snapshot(path).infos():
-            if info["pipeline"] == wish.pipeline.name:
-                return Standing.from_json(info["so_far"])
-    return None
+    names = (*(table.name for table in wish.pipeline.tables), DEAD_LETTERS)
+    return next((found for name in names if (found := _said(wish, name)) is not None), None)
+
+
+def _done(wish: Wish) -> int:
+    """Records that are behind the table of rows; others may be ahead of it, by a batch that was cut
+    short and comes again."""
+    standing = _said(wish, wish.pipeline.rows.name)
+    return 0 if standing is None else standing.counts.rows_in
+
+
+def _said(wish: Wish, table: str) -> Standing | None:
+    """What the pipeline last said in a table; where it was mended before any batch was done, the
+    commit says nothing of what it was begun for."""
+    path = Path(wish.lake) / table
+    if "://" in wish.lake or not has_table(path):
+        return None
+    own = (info for info in Snapshot(path).infos() if info["pipeline"] == wish.pipeline.name)
+    standings = (Standing.from_json(info["so_far"]) for info in own)
+    return next((each for each in standings if each.ranges or each.replay), None)
 
 
 # --- doing it ---

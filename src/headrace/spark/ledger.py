@@ -21,6 +21,15 @@ from headrace.model import Deadline
 
 LEDGER_TOPIC = "headrace.ledger"
 LEDGER_PARTITIONS = 8
+# Every task reads its job's partition from the beginning, and Kafka compacts no segment that is
+# still written to: by its defaults that would be all entries of a week.
+LEDGER_CONFIGS = {
+    "cleanup.policy": "compact",
+    "segment.ms": "600000",
+    "segment.bytes": str(4 << 20),
+    "min.cleanable.dirty.ratio": "0.1",
+    "delete.retention.ms": "60000",
+}
 FILE_ENTRY = "file:"  # and a path: an entry for what a file looked like when it was sent
 WRITER_HEADER = "headrace-writer"  # of an entry: the transactional id that it was written under
 SECONDS_TO_COMMIT = 10.0  # an entry is the last record of its transaction
@@ -85,7 +94,7 @@ def ensure_ledger(connection: Connection, topic: str = LEDGER_TOPIC) -> int:
     with contextlib.suppress(TopicNotFound):
         return len(admin.topic(topic).partitions)
     with contextlib.suppress(TopicExists):  # another job was faster
-        admin.create_topic(topic, LEDGER_PARTITIONS, None, {"cleanup.policy": "compact"})
+        admin.create_topic(topic, LEDGER_PARTITIONS, None, LEDGER_CONFIGS)
     return len(admin.topic(topic).partitions)
 
 
@@ -135,6 +144,7 @@ class Ledger:
             self._take(consumer.consume(_BATCH, timeout=deadline.remaining(at_most=0.02)))
             if self._place.offset > stuck_at:
                 stuck_at, patience = self._place.offset, Deadline(SECONDS_TO_COMMIT)
+                deadline = Deadline(SECONDS_TO_SETTLE)
             elif patience.expired and self._settled_to == stuck_at:
                 self._settle(stuck_at)
                 patience = Deadline(SECONDS_TO_COMMIT)

@@ -8,6 +8,8 @@ that is null where a row has none; only value is needed. Options:
 `topic` for rows without one; `job`, the name under which a batch that failed is run again;
 `batch`, the number of this batch in a job of many: entries of older ones are forgotten;
 `pieces`, a JSON list with the name of each partition's piece, in place of column piece;
+`trustLedger`, true if a piece that was sent need not be compared with what it would be now: what
+it is made of is the same, but lookups or definitions may have changed since;
 `bootstrap` and `kafka.*` for the cluster, else the one that Headrace would take anyway;
 `limitTopic` and `limitShare`, the greatest share of a piece's rows so far that may go to a topic
 (of dead letters): a piece with more, and with more than ten such rows, fails and is not written on.
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
 OPTIONS = (
     *("topic", "job", "pieces", "batch", "bootstrap", "profile"),
-    *("partbytes", "partseconds", "limittopic", "limitshare"),
+    *("partbytes", "partseconds", "limittopic", "limitshare", "trustledger"),
 )
 _OF_SPARK = ("checkpointlocation", "path", "queryname")
 _KAFKA = "kafka."
@@ -93,6 +95,7 @@ class KafkaSink(DataSource):
             settings=_settings(connection, self.options),
             job=job,
             ledger_partitions=ensure_ledger(connection),
+            trust_ledger=self.options.get("trustLedger") == "true",
             **_limits(self.options),
         )
         in_pieces = "piece" in schema.fieldNames()

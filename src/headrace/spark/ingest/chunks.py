@@ -21,6 +21,8 @@ ROW_LINES = 8
 SEARCH_BYTES = 1 << 20
 READ_BYTES = 1 << 20
 HASH_DIGITS = 32
+_BLANK_FIRST = re.compile(rb"\r?\n|\r\Z")
+_BEFORE_BLANK = re.compile(rb"\n(?=\r?\n|\r\Z)")
 _NUMBER = "(0|[1-9][0-9]{0,17})"
 _NAME = re.compile(f"([0-9a-f]+)-{_NUMBER}-{_NUMBER}")
 
@@ -56,6 +58,7 @@ class Chunk:
     done: bool
     checksum: int  # of its bytes, to know them again when they are read
     mid_line: bool = False  # it begins within a line whose first half was taken before
+    blank: int = 0  # lines that are no rows; not counted of what is done
 
 
 class End(NamedTuple):
@@ -117,9 +120,20 @@ def _plan(
         extent = Extent(start, start + length, running.hexdigest()[:HASH_DIGITS])
         line_ends, whole = data.count(b"\n", 0, length), data[length - 1] == ord("\n")
         checksum = 0 if done else crc32(memoryview(data)[:length])
-        yield Chunk(extent, line, line_ends + (not whole), done, checksum, mid_line)
+        blank = 0 if done else blank_lines(data, length)
+        yield Chunk(extent, line, line_ends + (not whole), done, checksum, mid_line, blank)
         start, line, mid_line = start + length, line + line_ends, not whole
         window.advance(length)
+
+
+def blank_lines(data: bytes | bytearray, length: int) -> int:
+    """How many lines of the first bytes are empty.
+
+    >>> blank_lines(b"\\none\\n\\r\\n\\ntwo\\n", 12)
+    3
+    """
+    first = _BLANK_FIRST.match(data, 0, length) is not None
+    return first + sum(1 for _ in _BEFORE_BLANK.finditer(data, 0, length))
 
 
 def _sent_before(

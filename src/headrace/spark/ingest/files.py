@@ -117,7 +117,7 @@ def missing(plans: Sequence[FilePlan]) -> list[tuple[FilePlan, Chunk]]:
 
 
 def has_rows(plan: FilePlan, chunk: Chunk) -> bool:
-    return chunk.lines > _header_lines(plan, chunk)
+    return chunk.lines - chunk.blank > _header_lines(plan, chunk)
 
 
 def _header_lines(plan: FilePlan, chunk: Chunk) -> int:
@@ -132,7 +132,7 @@ def to_read(plan: FilePlan, chunk: Chunk) -> ChunkToRead:
         start=extent.start,
         end=extent.end,
         first_line=chunk.first_line,
-        lines=chunk.lines,
+        lines=chunk.lines - chunk.blank,
         mid_line=chunk.mid_line,
         skip_lines=_header_lines(plan, chunk),
         checksum=chunk.checksum,
@@ -152,6 +152,14 @@ def refuse_changed(plan: FilePlan, before: Entry) -> None:
         hint="put the old content back, or send what is changed in it with --changed-is-new",
         path=path,
     )
+
+
+def begins_with(path: str, size: int, content: str) -> bool:
+    """Whether a file is there, and its first bytes are those of a chunk that ends after them."""
+    try:
+        return _prefix(path, size) == content
+    except (OSError, EOFError, zlib.error):
+        return False
 
 
 def _prefix(path: str, size: int) -> str:

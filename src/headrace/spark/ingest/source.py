@@ -51,7 +51,7 @@ class ChunkToRead:
     start: int
     end: int
     first_line: int
-    lines: int
+    lines: int  # without the blank ones
     mid_line: bool
     skip_lines: int  # the header's
     checksum: int

@@ -72,12 +72,9 @@ def _run(
     _refuse_open(pipeline, Checkpoint(spark, f"{lake.folder}/{CHECKPOINTS}/{pipeline.name}"), lake)
     standing = mend(pipeline, lake, None, progress)
     for table in pipeline.derived:  # what 4. could not do is refused before anything is written
-        made_of_rows(table, pipeline, lake.read(pipeline.rows.name))
+        made_of_rows(table, pipeline, lake.read(pipeline.rows.name), lake)
     lacking = _Lacking(pipeline, lake, standing, connection)
-    try:
-        found = lacking.put_back(read_ranges(spark, connection, options.ranges), progress)
-    finally:
-        lacking.close()
+    found = lacking.put_back(read_ranges(spark, connection, options.ranges), progress)
     if found.rows:
         mend(pipeline, lake, None, progress)  # 4.
     return found
@@ -111,6 +108,7 @@ class _Lacking(Batches):
     def put_back(self, records: "DataFrame", progress: Progress) -> PutBack:
         try:
             lonely, facts = self._look_at(lambda: self._without_known(self._decoded(records)))  # 1.
+            self._refuse_unmet(facts)
             fresh, duplicates = self._without_duplicates(
                 lonely.where(F.col(REASON).isNull()), facts
             )
@@ -139,6 +137,7 @@ class _Lacking(Batches):
         after = replace(self.standing, generation=self.standing.generation + 1)
         info = {
             "pipeline": self._pipeline.name,
+            "time": self._pipeline.time,
             "put_back": vars(found),
             "so_far": after.to_json(),
         }

@@ -21,7 +21,7 @@ from headrace.spark.pipelines.checkpoints import Ranges
 from headrace.spark.pipelines.dead_letters import DeadLetters
 from headrace.spark.pipelines.decoding import RAW, REASON, STRANGE, decode, decoding_of
 from headrace.spark.pipelines.definition import DEAD_LETTERS, Pipeline, Totals, seconds
-from headrace.spark.pipelines.deriving import Span, write_derived
+from headrace.spark.pipelines.deriving import Span, sums_that_fit, write_derived
 from headrace.spark.pipelines.evolving import with_new_columns
 from headrace.spark.pipelines.facts import Facts, facts_of
 from headrace.spark.pipelines.fields import KAFKA_COLUMNS, RESCUED, ROW_ID
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 T = TypeVar("T")
-_HASH = "_hash"
+_HASH, _NUMBER = "headrace:hash", "headrace:number"  # no name of a user's has a colon
 ROWS_PER_FILE = 250_000
 ROWS_WORTH_A_FILE = 20_000
 
@@ -144,10 +144,6 @@ class Batches:
             BatchDone(batch, counts, seconds_taken, facts.written, tables=tables, offsets=offsets)
         )
 
-    def close(self) -> None:
-        """Nothing is kept in memory any more."""
-        self._lookups.close()
-
     def _note_sizes(self) -> None:
         """Delta may not know the size of a table that somebody compacts: the last one counts."""
         for name in self._pipeline.table_names:
@@ -242,6 +238,7 @@ class Batches:
             "batch": batch,
             "ranges": ranges,
             "decoding": decoding_of(self._pipeline),
+            "time": self._pipeline.time,
             "verdict": verdict,
             **counts.to_json(),
             "so_far": after.to_json(),
@@ -289,36 +286,44 @@ class Batches:
 
     def _without_duplicates(self, good: "DataFrame", facts: Facts) -> "tuple[DataFrame, int]":
         """Rows that are not in the table yet, each once; and how many were taken out."""
-        hashes = good.select(F.xxhash64(ROW_ID).alias(_HASH))
+        same = self._same()
+        hashes = good.select(F.xxhash64(*same).alias(_HASH))
         present = self._present(facts)
         # To stop at the first one (a limit) would have Spark make and compile new code every time.
         most = hashes.groupBy(_HASH).count().agg(F.max("count")).collect()[0][0] or 0
         known = 0
         if most <= 1 and present is not None:
-            old = present.select(F.xxhash64(ROW_ID).alias(_HASH))
+            old = present.select(F.xxhash64(*same).alias(_HASH))
             known = hashes.join(old, _HASH, "left_semi").count()
         if most <= 1 and not known:
             return good, 0
-        first = Window.partitionBy(ROW_ID).orderBy(*KAFKA_COLUMNS[:3])
-        fresh = good.withColumn("_number", F.row_number().over(first)).where("_number = 1")
-        fresh = fresh.drop("_number")
+        first = Window.partitionBy(*same).orderBy(*KAFKA_COLUMNS[:3])
+        fresh = good.withColumn(_NUMBER, F.row_number().over(first))
+        fresh = fresh.where(F.col(_NUMBER) == 1).drop(_NUMBER)
         if present is not None:
-            fresh = fresh.join(present, ROW_ID, "left_anti")
+            known_rows = [fresh[name].eqNullSafe(present[name]) for name in same]
+            fresh = fresh.join(present, known_rows, "left_anti")
         fresh = self._kept.keep(fresh)  # the table that it is compared with changes at the end
         return fresh, facts.rows - facts.dead - fresh.count()
 
+    def _same(self) -> list[str]:
+        """The columns in which a duplicate is like its row."""
+        time, kept = self._pipeline.time, self._pipeline.rows.columns
+        timed = time is not None and self._pipeline.time_is_given and (not kept or time in kept)
+        return [ROW_ID, str(time)] if timed else [ROW_ID]
+
     def _present(self, facts: Facts) -> "DataFrame | None":
-        """Ids in the table that a duplicate of this batch could have: of the same time."""
-        name, moment = self._pipeline.rows.name, self._pipeline.time
-        if not self._lake.has(name):
+        """Rows in the table that a row of this batch could be a duplicate of: of the same time."""
+        if not self._lake.has(self._pipeline.rows.name):
             return None
-        table = self._lake.read(name)
-        given = self._pipeline.time_is_given and moment in table.columns
-        if moment is not None and given and facts.span is not None:
-            oldest, newest = facts.span
+        table, (_, *time) = self._lake.read(self._pipeline.rows.name), self._same()
+        if not {*time} <= {*table.columns}:  # a field that is new: no row has it
+            return table.select(ROW_ID, *(F.lit(None).cast("timestamp").alias(n) for n in time))
+        if time and facts.span is not None:
+            (moment,), (oldest, newest) = time, facts.span
             near = F.col(moment).between(F.lit(oldest), F.lit(newest))
             table = table.where(near | F.col(moment).isNull())
-        return table.select(ROW_ID)
+        return table.select(ROW_ID, *time)
 
     def _late(self, fresh: "DataFrame", facts: Facts) -> "dict[str, DataFrame]":
         """Rows too late for a table, by its name."""
@@ -363,7 +368,8 @@ class Batches:
                     count = commit.info["late"][table.name]
                     self._append_few(table.late_name, late_rows, count, commit)
             if table.name not in self._written:
-                write_derived(table, rows, moment, span, self._lake, commit.of(table))
+                with sums_that_fit(table):
+                    write_derived(table, rows, moment, span, self._lake, commit.of(table))
 
     def _append_rows(self, fresh: "DataFrame", count: int, commit: Commit) -> None:
         table, files = self._pipeline.rows, self._files(fresh, count)
@@ -383,18 +389,22 @@ class Batches:
             ours = {*KAFKA_COLUMNS, ROW_ID, RESCUED}
             kept = [name for name in fresh.columns if name not in ours and ":" not in name]
         if value.drift == "evolve":
-            fresh, new = with_new_columns(fresh, self._pipeline.columns, self._evolved())
+            fresh, new = with_new_columns(fresh, *self._evolved())
             kept += new
         extra = [] if value.drift == "freeze" else [RESCUED]
         return fresh.select(*kept, ROW_ID, *KAFKA_COLUMNS, *extra)
 
-    def _evolved(self) -> list[str]:
-        """Columns that fields of earlier batches got, which nobody declared."""
-        if not self._lake.has(self._pipeline.rows.name):
-            return []
-        fields = self._lake.read(self._pipeline.rows.name).dtypes
-        known = {name.lower() for name in self._pipeline.columns}
-        return [name for name, kind in fields if kind == "string" and name.lower() not in known]
+    def _evolved(self) -> tuple[list[str], list[str]]:
+        """Columns that no new field can have, and those that fields of earlier batches got: texts
+        that nobody declared. What is no text was declared once, and is not any more."""
+        taken: list[str] = [*self._pipeline.columns]
+        known: list[str] = []
+        if self._lake.has(self._pipeline.rows.name):
+            declared = {name.lower() for name in taken}
+            for name, kind in self._lake.read(self._pipeline.rows.name).dtypes:
+                if name.lower() not in declared:
+                    (known if kind == "string" else taken).append(name)
+        return taken, known
 
 
 def refuse_made_again(pipeline: str, known: Mapping[str, str], found: Mapping[str, str]) -> None:

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from headrace.errors import BadInput
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -37,10 +39,20 @@ class Checkpoint:
     def _begin(self, batch: int) -> Offsets:
         if batch > 0 and (end := self._end(batch - 1)) is not None:
             return end
-        return parse_offsets(self.read("sources/0/0")) or {}
+        return self._offsets("sources/0/0") or {}
 
     def _end(self, batch: int) -> Offsets | None:
-        return parse_offsets(self.read(f"offsets/{batch}"))
+        return self._offsets(f"offsets/{batch}")
+
+    def _offsets(self, name: str) -> Offsets | None:
+        try:
+            return parse_offsets(self.read(name))
+        except (LookupError, ValueError) as error:  # a machine that lost its power, say
+            raise BadInput(
+                f"{self.folder}/{name} is damaged: no offsets can be read from it",
+                hint="delete the checkpoint's folder: tables know how far they are, and the next "
+                "run goes on there; a pipeline that writes to a topic sends everything again",
+            ) from error
 
     def read(self, name: str) -> str | None:
         """A file's text, or None if there is none."""

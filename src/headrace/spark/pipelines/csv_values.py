@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _TEXT, _RAW, _FIELDS = "headrace:text", "headrace:raw", "headrace:fields"
 _QUOTE = '"'
+_MOST_PARTS = 10_000  # joining them takes time that grows with their square
 
 
 class CsvReader(NeedsNoSchemas):
@@ -89,7 +90,8 @@ def _split(separator: str) -> "Column":
         last = F.filter(F.array(row["open"]), lambda field: field.isNotNull())
         return F.concat(row["done"], last)
 
-    return F.when(_has_quotes(), F.aggregate(parts, start, add, finish)).otherwise(parts)
+    to_join = _has_quotes() & (F.size(parts) <= _MOST_PARTS)
+    return F.when(to_join, F.aggregate(parts, start, add, finish)).otherwise(parts)
 
 
 def _has_odd_quotes(text: "Column") -> "Column":
@@ -126,6 +128,10 @@ def _problem(value: Csv) -> "Column":
     return F.coalesce(
         F.when(F.col("value").isNull(), F.lit(NO_VALUE)),
         F.when(~F.is_valid_utf8(_TEXT), F.lit("the value is not UTF-8")),
+        F.when(
+            _has_quotes() & (F.size(_RAW) > _MOST_PARTS),
+            F.lit(f"the row has quotes and more than {_MOST_PARTS:,} separators"),
+        ),
         F.when(
             _has_quotes() & F.exists(_RAW, _is_misquoted),
             F.lit("a quote is misplaced or has no end"),

@@ -10,14 +10,14 @@ from headrace.errors import PieceChanged
 from headrace.spark.columns import HEADER, ROW_HEADER
 from headrace.spark.ingest.rows import MAX_ROW_BYTES, SHOWN_BYTES
 from headrace.spark.pipelines.decoding import RAW, REASON
-from headrace.spark.pipelines.fields import ROW_ID
+from headrace.spark.pipelines.fields import KAFKA_COLUMNS, ROW_ID
 from headrace.spark.pipelines.lake import Commit, fingerprint
 from headrace.spark.running import translate_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-SHOWN_OF_AN_ID = 1_000  # characters; the table has all of it
+SHOWN_OF_A_TEXT = 1_000  # characters of an id or a reason; the table has all of it
 
 
 def dead_headers() -> "dict[str, Column]":
@@ -26,8 +26,8 @@ def dead_headers() -> "dict[str, Column]":
         "headrace-topic": F.col("kafka_topic"),
         "headrace-partition": F.col("kafka_partition").cast("string"),
         "headrace-offset": F.col("kafka_offset").cast("string"),
-        "headrace-reason": F.col(REASON),
-        ROW_HEADER: F.substring(ROW_ID, 1, SHOWN_OF_AN_ID),
+        "headrace-reason": F.substring(REASON, 1, SHOWN_OF_A_TEXT),
+        ROW_HEADER: F.substring(ROW_ID, 1, SHOWN_OF_A_TEXT),
         "headrace-bytes": F.when(_is_large(*raw()), F.octet_length(RAW[1])).cast("string"),
     }
 
@@ -63,7 +63,7 @@ class DeadLetters:
     def send(self, dead: "DataFrame", commit: Commit) -> None:
         """Exactly once: one piece for each batch, its rows in the same order each time. Raises
         PieceChanged if others were sent for this batch before."""
-        ordered = dead.coalesce(1).sortWithinPartitions("kafka_partition", "kafka_offset")
+        ordered = dead.coalesce(1).sortWithinPartitions(*KAFKA_COLUMNS[:3])
         key, value = sendable(*raw())
         records = ordered.select(
             key.alias("key"),

@@ -6,6 +6,7 @@ A bad record keeps its key and value and has a reason; a good one has its column
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from headrace.clients.registries import registry_of
 from headrace.errors import ConfigError
@@ -16,12 +17,12 @@ from headrace.spark.pipelines.definition import Derive, Lookup, Pipeline, Topic,
 from headrace.spark.pipelines.fields import KAFKA_COLUMNS, RESCUED, ROW_ID, Avro, Csv, Json, Value
 from headrace.spark.pipelines.json_values import JsonReader
 from headrace.spark.pipelines.lake import fingerprint
-from headrace.spark.pipelines.values import Reader, bounded, shown
+from headrace.spark.pipelines.values import Reader, bounded, nothing, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from headrace.clients import Connection
 
@@ -95,6 +96,17 @@ def _after_steps(
         else:
             rows = rows.join(F.broadcast(_by_key(lookup(step), step, rows)), step.on, "left")
     return rows
+
+
+def types_of(
+    pipeline: Pipeline, lookup: "Callable[[Lookup], DataFrame]", spark: "SparkSession"
+) -> StructType:
+    """The columns that rows have after all steps, and their types."""
+    places = dict(zip(KAFKA_COLUMNS, ("string", "int", "long", "timestamp"), strict=True))
+    own = {field.column: field.type for field in pipeline.source.fields}
+    types = own | {ROW_ID: "string", **places, RESCUED: "string"}
+    rows = spark.range(0).select(*(nothing(type).alias(name) for name, type in types.items()))
+    return _after_steps(rows, pipeline, lookup).schema
 
 
 def _timed(rows: "DataFrame", pipeline: Pipeline) -> "DataFrame":

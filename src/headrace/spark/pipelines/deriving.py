@@ -4,12 +4,15 @@ Measures are such that parts can be added up, in any order; so a batch is summed
 sums meet the table.
 """
 
+import contextlib
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812
 
+from headrace.errors import BadInput
 from headrace.spark.pipelines.definition import (
     Count,
     Derived,
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 Span = tuple[datetime, datetime]
 WINDOW_COLUMNS = ("window_start", "window_end")
 _PLACE = ("kafka_partition", "kafka_offset")
+# No name of a user's has a colon.
+_WINDOW, _SESSION = "headrace:window", "headrace:session"
+_TOO_LARGE = ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE", "CAST_OVERFLOW")
 
 
 def derive(table: Derived, rows: "DataFrame", time: str) -> "DataFrame":
@@ -46,11 +52,27 @@ def write_derived(
 ) -> None:
     """Merge a batch's rows into a table. `span` is a time that all of them are in."""
     if isinstance(table, Totals):
-        _write_totals(table, rows, time, lake, commit)
+        _write_totals(table, rows, time, span, lake, commit)
     elif isinstance(table, Sessions):
         _write_sessions(table, rows, time, span, lake, commit)
     else:
         _write_latest(table, rows, time, lake, commit)
+
+
+@contextlib.contextmanager
+def sums_that_fit(table: Derived) -> Iterator[None]:
+    """Says which table it is of which a sum does not fit its type: Spark only says that one does
+    not."""
+    try:
+        yield
+    except Exception as error:
+        if not any(cause in str(error) for cause in _TOO_LARGE):
+            raise
+        raise BadInput(
+            f"table {table.name}: a number is too large for its type",
+            hint="give the sum a wider one, Sum(..., type='decimal(38,2)'), and the table is made "
+            "anew from the rows; or drop such values with an expectation",
+        ) from error
 
 
 # --- measures ---
@@ -99,9 +121,9 @@ def totals_of(table: Totals, rows: "DataFrame", time: str | None) -> "DataFrame"
     keys = [F.expr(expression).alias(name) for name, expression in table.by.items()]
     if table.windows is not None and time is not None:
         window = F.window(time, table.windows.length, table.windows.every or table.windows.length)
-        rows = rows.withColumn("_window", window)
-        keys += [F.col("_window.start").alias(WINDOW_COLUMNS[0])]
-        keys += [F.col("_window.end").alias(WINDOW_COLUMNS[1])]
+        rows = rows.withColumn(_WINDOW, window)
+        keys += [F.col(_WINDOW)["start"].alias(WINDOW_COLUMNS[0])]
+        keys += [F.col(_WINDOW)["end"].alias(WINDOW_COLUMNS[1])]
     measures = [_measured(name, measure) for name, measure in table.measures.items()]
     return rows.groupBy(*keys).agg(*measures)
 
@@ -111,13 +133,17 @@ def key_columns(table: Totals) -> list[str]:
 
 
 def _write_totals(
-    table: Totals, rows: "DataFrame", time: str | None, lake: Lake, commit: Commit
+    table: Totals, rows: "DataFrame", time: str, span: Span | None, lake: Lake, commit: Commit
 ) -> None:
     totals = totals_of(table, rows, time)
     if not lake.has(table.name):
         lake.append(table.name, totals, commit)
         return
-    on = " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in key_columns(table))
+    keys = [f"t.`{name}` <=> s.`{name}`" for name in key_columns(table)]
+    if table.windows is not None and span is not None:
+        oldest = span[0] - timedelta(seconds=seconds(table.windows.length))
+        keys.append(f"t.window_start BETWEEN {_literal(oldest)} AND {_literal(span[1])}")
+    on = " AND ".join(keys)
     changes = ", ".join(_added(name, measure) for name, measure in table.measures.items())
     matched = f"WHEN MATCHED THEN UPDATE SET {changes} " if changes else ""
     lake.merge(table.name, totals, on, f"{matched}WHEN NOT MATCHED THEN INSERT *", commit)
@@ -133,9 +159,11 @@ def _write_sessions(
     if not lake.has(table.name) or span is None:
         lake.append(table.name, ours, commit)
         return
+    near = _near(table, span)
     ours = ours.persist()
     try:
-        theirs = _touched(table, lake.read(table.name), ours, span)
+        keys = ours.select(table.key).distinct()
+        theirs = lake.read(table.name).where(near()).join(keys, table.key, "left_semi")
         merged = _joined(table, ours.unionByName(theirs))
         swallowed = theirs.join(merged, [table.key, "begin"], "left_anti")
         changes = merged.withColumn("gone", F.lit(False)).unionByName(
@@ -147,7 +175,7 @@ def _write_sessions(
         lake.merge(
             table.name,
             changes,
-            f"t.`{table.key}` = s.`{table.key}` AND t.begin = s.begin",
+            f"t.`{table.key}` = s.`{table.key}` AND t.begin = s.begin AND {near('t.')}",
             "WHEN MATCHED AND s.gone THEN DELETE "
             f"WHEN MATCHED THEN UPDATE SET {update} "
             f"WHEN NOT MATCHED AND NOT s.gone THEN INSERT ({names}) VALUES ({values})",
@@ -164,10 +192,10 @@ def sessions_of(table: Sessions, rows: "DataFrame", time: str) -> "DataFrame":
     number = _numbered(table, F.col(time), before, time)
     measures = [_measured(name, measure) for name, measure in table.measures.items()]
     return (
-        rows.withColumn("_session", number)
-        .groupBy(table.key, "_session")
+        rows.withColumn(_SESSION, number)
+        .groupBy(table.key, _SESSION)
         .agg(F.min(time).alias("begin"), F.max(time).alias("end"), *measures)
-        .drop("_session")
+        .drop(_SESSION)
     )
 
 
@@ -178,10 +206,10 @@ def _joined(table: Sessions, sessions: "DataFrame") -> "DataFrame":
     number = _numbered(table, F.col("begin"), before, "begin", "end")
     measures = [_combined(name, measure) for name, measure in table.measures.items()]
     return (
-        sessions.withColumn("_session", number)
-        .groupBy(table.key, "_session")
+        sessions.withColumn(_SESSION, number)
+        .groupBy(table.key, _SESSION)
         .agg(F.min("begin").alias("begin"), F.max("end").alias("end"), *measures)
-        .drop("_session")
+        .drop(_SESSION)
     )
 
 
@@ -193,12 +221,16 @@ def _numbered(table: Sessions, begin: "Column", before: "Column", *order: str) -
     return F.sum(opens).over(so_far.rowsBetween(Window.unboundedPreceding, 0))
 
 
-def _touched(table: Sessions, sessions: "DataFrame", ours: "DataFrame", span: Span) -> "DataFrame":
-    """Sessions in the table that rows of this span can belong to, of the same keys."""
+def _near(table: Sessions, span: Span) -> Callable[..., str]:
+    """SQL: whether a session is one that rows of this span can belong to. Every session that a
+    batch changes is, and so Delta need not look at the files of all others."""
     gap = timedelta(seconds=seconds(table.gap))
-    oldest, newest = span
-    near = (F.col("end") >= F.lit(oldest - gap)) & (F.col("begin") <= F.lit(newest + gap))
-    return sessions.where(near).join(ours.select(table.key).distinct(), table.key, "left_semi")
+    oldest, newest = _literal(span[0] - gap), _literal(span[1] + gap)
+    return lambda row="": f"{row}`end` >= {oldest} AND {row}begin <= {newest}"
+
+
+def _literal(moment: datetime) -> str:
+    return f"TIMESTAMP '{moment.isoformat()}'"
 
 
 # --- the latest ---

@@ -23,7 +23,7 @@ from headrace.spark.pipelines.checkpoints import Checkpoint
 from headrace.spark.pipelines.database_input import DatabaseInput
 from headrace.spark.pipelines.databases import DatabaseTable
 from headrace.spark.pipelines.decoding import read_values, refine
-from headrace.spark.pipelines.definition import Lookup, Topic
+from headrace.spark.pipelines.definition import Topic
 from headrace.spark.pipelines.forward_definition import Forward
 from headrace.spark.pipelines.holding import CHECKPOINTS, held
 from headrace.spark.pipelines.lag import lag_shown
@@ -128,7 +128,6 @@ class Forwarding:
         self._admin = Admin(connection)
         self._input = input_of(forward, connection, options)
         self._slots, self._limits = 0, Limits()
-        self._lookups: list[DataFrame] = []
         self._failure: HeadraceError | None = None
         self._every = options.every
         if options.realtime:
@@ -147,8 +146,6 @@ class Forwarding:
             raise translate_failure(failure) from failure
         finally:
             self._progress.end()
-            while self._lookups:
-                self._lookups.pop().unpersist()
         return self.result
 
     # --- before it starts ---
@@ -222,7 +219,8 @@ class Forwarding:
         writer = writer.option("checkpointLocation", checkpoint.folder)
         try:
             group = lag_group(self._options, self._forward)
-            with lag_shown(group, self._admin) as note, heard_by(spark, listener):
+            shown = lag_shown(group, self._admin, self._progress)
+            with shown as note, heard_by(spark, listener):
                 until_planned(
                     lambda: wait_for_end(
                         writer.start(),
@@ -246,16 +244,14 @@ class Forwarding:
             self._progress.begin("reading", self._input.left(checkpoint), "records")
 
     def _writer(self, spark: "SparkSession", lake: Lake, dead_topic: str) -> "DataStreamWriter":
-        def lookup(step: Lookup) -> "DataFrame":
-            self._lookups.append(lake.read_lookup(step).persist())
-            return self._lookups[-1]
-
-        rows = refine(self._input.rows(spark, self._options), self._forward, lookup)
+        rows = refine(self._input.rows(spark, self._options), self._forward, lake.read_lookup)
         rows = counted(made(rows, self._forward, self._limits), self._forward)
         going = records(rows, self._forward, dead_topic)
         if self._options.realtime:
             return self._realtime(for_spark(going))
-        writer = for_headrace(going).writeStream.format("headrace")
+        # A piece is a range of offsets, or a file of rows: what was sent of it before a crash is
+        # done, though a lookup or the definition has changed since.
+        writer = for_headrace(going).writeStream.format("headrace").option("trustLedger", "true")
         writer = writer.options(**self._limits.sink_options)
         return triggered(writer.option("bootstrap", self._connection.bootstrap), self._every)
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType, _parse_datatype_string
 
+from headrace.spark.pipelines.checks import is_decimal
 from headrace.spark.pipelines.fields import TIME, Field, Json
+from headrace.spark.pipelines.texts import from_text
 from headrace.spark.pipelines.values import (
     NO_VALUE,
     NeedsNoSchemas,
@@ -28,7 +30,9 @@ _STRICT = {
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }
-_LENIENT = ("date", "timestamp", "binary")  # of a date, Spark drops what follows a blank
+# Spark's parser would take more for one: 2019 for a date, 12:30 for a time of today.
+_READ_AS_TEXT = ("string", "date", "timestamp")
+_INFINITE = float("inf")
 _NOT_IN_JSON = "\x00"  # where it is, Spark's parser calls a record corrupt
 _REPLACED = "\ufffd"  # what stands for bytes that are no UTF-8 once a text was decoded
 
@@ -102,18 +106,20 @@ def _is_there(field: Field) -> "Column":
 
 
 def _texts(value: Json) -> list[Field]:
-    return [field for field in value.fields if field.type == "string"]
+    return [field for field in value.fields if field.type in _READ_AS_TEXT]
 
 
 def _schema(value: Json) -> StructType:
     fields = [
-        StructField(
-            field.field,
-            _parse_datatype_string("long" if field.type == TIME else field.type),
-        )
-        for field in value.fields
+        StructField(field.field, _parse_datatype_string(_read_as(field))) for field in value.fields
     ]
     return StructType([*fields, StructField(_CORRUPT, StringType())])
+
+
+def _read_as(field: Field) -> str:
+    if field.type == TIME:
+        return "long"
+    return "string" if field.type in _READ_AS_TEXT else field.type
 
 
 def _raw(field: Field) -> "Column":
@@ -121,6 +127,8 @@ def _raw(field: Field) -> "Column":
 
 
 def _typed(field: Field) -> "Column":
+    if field.type in _READ_AS_TEXT:
+        return from_text(field.type, _raw(field))
     return bounded(field.type, _raw(field))
 
 
@@ -158,7 +166,7 @@ def _is_suspicious(value: Json) -> "Column":
         _may_have_more(value),
         *(F.coalesce(each, F.lit(False)) for each in bad_bytes),
     ]
-    if any(field.type in _LENIENT for field in value.fields):
+    if any(field.type == "binary" for field in value.fields):
         signs.append(~F.is_valid_utf8(_text()))
     return reduce(or_, signs)
 
@@ -172,7 +180,15 @@ def _wrong_with_the_whole(value: Json) -> "Column":
         F.when(~is_object, F.lit("the value is no JSON object")),
         F.when(_corrupt(), F.coalesce(*_wrong_fields(value), F.lit("the value is not JSON"))),
         F.when(~_is_one(), F.lit("something follows the JSON object")),
+        *(_with_commas(field) for field in value.fields if is_decimal(field.type)),
     )
+
+
+def _with_commas(field: Field) -> "Column":
+    """Spark leaves commas out of the text of a decimal: "1,50" would be 150. A comma that divides
+    no fields makes a record suspicious, so it is looked for nowhere else."""
+    given = F.get_json_object(_text(), f"$['{field.field}']")
+    return F.when(F.contains(given, F.lit(",")), wrong(field, given))
 
 
 def _corrupt() -> "Column":
@@ -212,4 +228,6 @@ def _causes(field: Field) -> "list[Column]":
     if field.type in (TIME, "timestamp", "date"):
         odd = found.isNotNull() & _typed(field).isNull()
         causes.append(F.when(odd, wrong(field, found)))
+    if field.type in ("double", "float"):
+        causes.append(F.when(F.abs(found) == F.lit(_INFINITE), wrong(field, found)))
     return causes

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from headrace.clients import Admin, Connection
 from headrace.errors import HeadraceError
 from headrace.model import TopicPartition
+from headrace.observe import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -32,10 +33,14 @@ SECONDS_TO_FINISH = 10.0
 
 
 class LagCommitter:
-    """Commits to a group what it is told, on a thread of its own. `close` waits for the last."""
+    """Commits to a group what it is told, on a thread of its own. `close` waits for the last. What
+    goes wrong is told to `warn`, each thing once."""
 
-    def __init__(self, group: str, admin: Admin) -> None:
-        self._group, self._admin = group, admin
+    def __init__(
+        self, group: str, admin: Admin, warn: Callable[[str], None] = logger.warning
+    ) -> None:
+        self._group, self._admin, self._warn = group, admin, warn
+        self._warned: set[str] = set()
         self._changed = threading.Condition()
         self._waiting: dict[TopicPartition, int] = {}
         self._closing = False
@@ -65,18 +70,23 @@ class LagCommitter:
             try:
                 self._admin.set_committed(self._group, offsets)
             except HeadraceError as error:  # the next batch's commit holds all that this one does
-                logger.warning("the lag of group %s is not up to date: %s", self._group, error)
+                self._tell(f"the lag of group {self._group} is not up to date: {error}")
+
+    def _tell(self, warning: str) -> None:
+        if warning not in self._warned:
+            self._warned.add(warning)
+            self._warn(warning)
 
 
 @contextlib.contextmanager
 def lag_shown(
-    group: str | None, admin: Admin
+    group: str | None, admin: Admin, progress: Progress
 ) -> Iterator[Callable[[Mapping[TopicPartition, int]], None]]:
     """What takes the offsets of a query after each batch, and commits them if there is a group."""
     if group is None:
         yield lambda _offsets: None
         return
-    with contextlib.closing(LagCommitter(group, admin)) as committer:
+    with contextlib.closing(LagCommitter(group, admin, progress.warn)) as committer:
         yield committer.note
 
 

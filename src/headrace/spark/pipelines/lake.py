@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame
 
 from headrace.errors import BadInput
 from headrace.spark.pipelines.definition import Lookup
 from headrace.spark.settings import set_meanwhile
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 RECENT_COMMITS = 20
 MERGE_ATTEMPTS = 5
@@ -73,15 +74,22 @@ class Lake:
         delta = self._spark._jvm.io.delta.tables.DeltaTable  # type: ignore[union-attr]
         return bool(delta.isDeltaTable(self._spark._jsparkSession, self.path(table)))
 
-    def read(self, table: str) -> "DataFrame":
+    def read(self, table: str) -> DataFrame:
         return self._spark.read.format("delta").load(self.path(table))
 
-    def read_lookup(self, lookup: Lookup) -> "DataFrame":
-        """A small table as it is."""
+    def read_lookup(self, lookup: Lookup) -> DataFrame:
+        """A small table as it is now, whatever becomes of its files.
+
+        Spark's cache would not do: it takes a second reading of the same path for the first one,
+        so a table could neither be read anew nor forgotten alone.
+        """
         reader = self._spark.read.format(lookup.format)
         if lookup.format == "csv":
             reader = reader.option("header", "true")
-        return reader.load(lookup.path).select(lookup.on, *lookup.columns)
+        table = reader.load(lookup.path).select(lookup.on, *lookup.columns)
+        java: Any = self._spark._jsparkSession
+        rows = java.createDataFrame(table._jdf.collectAsList(), table._jdf.schema())
+        return DataFrame(rows, self._spark)
 
     def known_bytes(self, table: str) -> int | None:
         """What the files of a table's newest version have, as this session's last write noted it.
@@ -96,13 +104,13 @@ class Lake:
         except Py4JJavaError:  # a figure for those who watch is no reason to stop
             return None
 
-    def append(self, table: str, rows: "DataFrame", commit: Commit) -> None:
+    def append(self, table: str, rows: DataFrame, commit: Commit) -> None:
         writer = rows.write.format("delta").mode("append").option("mergeSchema", "true")
         for name, value in commit.options.items():
             writer = writer.option(name, value)
         writer.save(self.path(table))
 
-    def overwrite(self, table: str, rows: "DataFrame", commit: Commit) -> None:
+    def overwrite(self, table: str, rows: DataFrame, commit: Commit) -> None:
         """A table made anew, whatever it was."""
         writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         writer.option("userMetadata", commit.options["userMetadata"]).save(self.path(table))
@@ -112,7 +120,7 @@ class Lake:
         with set_meanwhile(self._spark, said):
             self._spark.sql(f"DELETE FROM delta.`{self.path(table)}` WHERE {condition}")
 
-    def merge(self, table: str, rows: "DataFrame", on: str, clauses: str, commit: Commit) -> None:
+    def merge(self, table: str, rows: DataFrame, on: str, clauses: str, commit: Commit) -> None:
         """Merge rows (called `s`) into the table (`t`)."""
         rows.createOrReplaceTempView("headrace_merged")
         spark = rows.sparkSession

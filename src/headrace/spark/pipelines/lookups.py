@@ -36,8 +36,6 @@ class Lookups:
             except Exception as error:  # somebody may be writing it; the next batch looks again
                 said = str(error).partition("\n")[0]
                 self._progress.warn(f"lookup {lookup.path} is used as it was: {said}")
-            else:
-                before.table.unpersist()
         return self._read[lookup].table
 
     @property
@@ -45,18 +43,9 @@ class Lookups:
         """What was in those that were read, in a form to be compared."""
         return [read.content for read in self._read.values()]
 
-    def close(self) -> None:
-        """Nothing is kept in memory any more."""
-        while self._read:
-            self._read.popitem()[1].table.unpersist()
-
     def _load(self, lookup: Lookup) -> _Read:
-        table = self._lake.read_lookup(lookup).persist()
-        try:
-            row = F.xxhash64(lookup.on, *lookup.columns)
-            digest = F.coalesce(F.bit_xor(row), F.lit(0))
-            count, found = table.agg(F.count("*"), digest).collect()[0]
-        except BaseException:
-            table.unpersist()
-            raise
+        table = self._lake.read_lookup(lookup)
+        row = F.xxhash64(lookup.on, *lookup.columns)
+        digest = F.coalesce(F.bit_xor(row), F.lit(0))
+        count, found = table.agg(F.count("*"), digest).collect()[0]
         return _Read(time.monotonic(), table, (count, found))

@@ -9,15 +9,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.errors import BadInput, ConfigError
 from headrace.observe import Progress
 from headrace.spark.pipelines.accounts import Standing, joined
 from headrace.spark.pipelines.checkpoints import Ranges
-from headrace.spark.pipelines.decoding import decoding_of
+from headrace.spark.pipelines.decoding import decoding_of, types_of
 from headrace.spark.pipelines.definition import DEAD_LETTERS, Derived, Pipeline, Totals
-from headrace.spark.pipelines.deriving import derive
-from headrace.spark.pipelines.fields import ROW_ID
+from headrace.spark.pipelines.deriving import derive, sums_that_fit
+from headrace.spark.pipelines.fields import KAFKA_COLUMNS
 from headrace.spark.pipelines.lake import Commit, Lake, fingerprint
 
 if TYPE_CHECKING:
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
 def standing_of(pipeline: Pipeline, lake: Lake) -> Standing:
     """What the table of rows says, from the last batch that counts."""
     info = _info(pipeline, lake, pipeline.rows.name)
-    return Standing() if info is None else Standing.from_json(info["so_far"])
+    if info is None:
+        return Standing()
+    standing = Standing.from_json(info["so_far"])
+    # The newest time of another column says nothing about which row is late.
+    return standing if _same_time(info, pipeline) else replace(standing, newest=None)
 
 
 def mend(pipeline: Pipeline, lake: Lake, open_batch: Ranges | None, progress: Progress) -> Standing:
@@ -39,7 +44,7 @@ def mend(pipeline: Pipeline, lake: Lake, open_batch: Ranges | None, progress: Pr
     infos = {table.name: _info(pipeline, lake, table.name) for table in pipeline.derived}
     sides = {name: lake.last_info(name, pipeline.name) for name in _side_tables(pipeline)}
     steps = _Steps(standing, pending, decoding_of(pipeline))
-    wrong = [t for t in pipeline.derived if not _in_step(t, infos[t.name], steps)]
+    wrong = [t for t in pipeline.derived if not _in_step(pipeline, t, infos[t.name], steps)]
     beyond = [name for name, info in sides.items() if _is_beyond(info, steps)]
     known = [info["so_far"]["generation"] for info in (*infos.values(), *sides.values()) if info]
     generation = max([standing.generation, *known])
@@ -80,7 +85,7 @@ def _is_beyond(info: dict[str, Any] | None, steps: _Steps) -> bool:
 
 
 def _commit(pipeline: Pipeline, standing: Standing) -> Commit:
-    info = {"pipeline": pipeline.name, "so_far": standing.to_json()}
+    info = {"pipeline": pipeline.name, "time": pipeline.time, "so_far": standing.to_json()}
     return Commit(pipeline.name, standing.position, info)
 
 
@@ -101,11 +106,19 @@ def _info(pipeline: Pipeline, lake: Lake, table: str) -> dict[str, Any] | None:
     return info
 
 
-def _in_step(table: Derived, info: dict[str, Any] | None, steps: _Steps) -> bool:
+def _same_time(info: dict[str, Any], pipeline: Pipeline) -> bool:
+    """Whether a commit was made by the time that the pipeline goes by. One that does not tell is
+    believed."""
+    return bool(info.get("time", pipeline.time) == pipeline.time)
+
+
+def _in_step(
+    pipeline: Pipeline, table: Derived, info: dict[str, Any] | None, steps: _Steps
+) -> bool:
     standing = steps.standing
     if info is None:
         return not standing.ranges
-    if info["definition"] != fingerprint(table):
+    if info["definition"] != fingerprint(table) or not _same_time(info, pipeline):
         return False
     theirs = Standing.from_json(info["so_far"])
     # Rows that were put back into the table of rows are of a generation that others must follow.
@@ -121,19 +134,33 @@ def _remake(table: Derived, pipeline: Pipeline, lake: Lake, standing: Standing) 
         return
     rows = lake.read(pipeline.rows.name)
     if isinstance(table, Totals) and table.late and lake.has(table.late_name):
-        rows = rows.join(lake.read(table.late_name).select(ROW_ID), ROW_ID, "left_anti")
-    lake.overwrite(table.name, made_of_rows(table, pipeline, rows), commit)
+        place = list(KAFKA_COLUMNS[:3])
+        rows = rows.join(lake.read(table.late_name).select(*place), place, "left_anti")
+    with sums_that_fit(table):
+        lake.overwrite(table.name, made_of_rows(table, pipeline, rows, lake), commit)
 
 
-def made_of_rows(table: Derived, pipeline: Pipeline, rows: "DataFrame") -> "DataFrame":
+def made_of_rows(table: Derived, pipeline: Pipeline, rows: "DataFrame", lake: Lake) -> "DataFrame":
     """A derived table, of the table of rows: which may lack a column that it needs."""
     try:
-        return derive(table, rows, pipeline.time or "")
+        return derive(table, _with_new_columns(pipeline, rows, lake), pipeline.time or "")
     except AnalysisException as error:
         raise ConfigError(
             f"table {table.name} cannot be made from {pipeline.rows.name}: {error}".splitlines()[0],
             hint="the table of rows must keep the columns that it needs: Rows(columns=...)",
         ) from error
+
+
+def _with_new_columns(pipeline: Pipeline, rows: "DataFrame", lake: Lake) -> "DataFrame":
+    """Columns that the pipeline has got since are null in older rows; the table has them from the
+    next batch on."""
+    there = {name.lower() for name in rows.columns}
+    kept = pipeline.rows.columns or pipeline.columns
+    new = [name for name in pipeline.columns if name in kept and name.lower() not in there]
+    if not new:
+        return rows
+    types = types_of(pipeline, lake.read_lookup, rows.sparkSession)
+    return rows.withColumns({name: F.lit(None).cast(types[name].dataType) for name in new})
 
 
 def _not_beyond(standing: Standing) -> str:

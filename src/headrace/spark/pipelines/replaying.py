@@ -117,11 +117,8 @@ class _Replaying:
             self._progress,
         )
         batches.check_topic()
-        try:
-            for number, ranges in enumerate(cuts.batches):
-                batches.run(read_ranges(self._spark, self._connection, ranges), number)
-        finally:
-            batches.close()
+        for number, ranges in enumerate(cuts.batches):
+            batches.run(read_ranges(self._spark, self._connection, ranges), number)
         return result
 
     def _prepare(self, lake: "Lake") -> tuple[Cuts, Standing]:
@@ -157,10 +154,13 @@ class _Replaying:
 
 
 def begun(pipeline: Pipeline, lake: "Lake") -> Standing | None:
-    """What tables beside that of rows say, which is written last and not there yet."""
+    """What tables beside that of rows say, which is written last and not there yet. One that was
+    mended meanwhile has nothing, and does not say what for."""
     for name in (*(table.name for table in pipeline.derived), DEAD_LETTERS):
         if (info := lake.last_info(name, pipeline.name)) is not None:
-            return Standing.from_json(info["so_far"])
+            standing = Standing.from_json(info["so_far"])
+            if standing.ranges or standing.replay:
+                return standing
     return None
 
 

@@ -1,6 +1,7 @@
 """Runs a pipeline: one streaming query, from a topic to all its tables."""
 
 import contextlib
+import re
 import threading
 import uuid
 from collections.abc import Callable
@@ -95,8 +96,13 @@ def lag_group(options: StreamOptions, pipeline: Way) -> str | None:
 
 
 def dead_topic_of(pipeline: Way) -> str:
-    """Where a pipeline's dead letters go."""
-    return f"{pipeline.source.name}.{pipeline.name}.dead"
+    """Where a pipeline's dead letters go. A database's table may have a name that no topic has.
+
+    >>> from headrace.spark.pipelines import INVOICES
+    >>> dead_topic_of(INVOICES)
+    'invoices.invoices.dead'
+    """
+    return re.sub(r"[^A-Za-z0-9._-]", "_", f"{pipeline.source.name}.{pipeline.name}.dead")
 
 
 def stream(
@@ -243,7 +249,7 @@ class _Running:
             writer = records.writeStream.queryName(name).foreachBatch(each_batch)
             writer = writer.option("checkpointLocation", checkpoint.folder)
             group = lag_group(self._options, self._pipeline)
-            with lag_shown(group, self._admin) as note:
+            with lag_shown(group, self._admin, self._progress) as note:
                 note(batches.standing.offsets)
                 query = triggered(writer, self._options.every).start()
                 wait_for_end(query, stop, once=self._options.every is None)
@@ -254,8 +260,6 @@ class _Running:
                 with contextlib.suppress(OperationFailed):
                     batches.check_topic()  # Spark would only say that offsets have changed
                 raise
-        finally:
-            batches.close()
 
     def _refuse_without_rows(self, lake: "Lake", checkpoint: "Checkpoint") -> None:
         """The checkpoint would go on behind what the table of rows had."""

@@ -12,6 +12,7 @@ from headrace.spark.pipelines.decoding import REASON, unmet
 from headrace.spark.pipelines.forward_definition import Forward
 from headrace.spark.pipelines.lag import read_offsets
 from headrace.spark.pipelines.outgoing import goes_on
+from headrace.spark.pipelines.values import bounded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,7 +39,7 @@ def counted(rows: "DataFrame", forward: Forward) -> "DataFrame":
         F.count(F.lit(1)).alias("rows_in"),
         F.count_if(goes_on(forward)).alias("rows_out"),
         F.count(REASON).alias("rows_dead"),
-        F.max("kafka_time").alias("newest"),
+        F.max(bounded("timestamp", F.col("kafka_time"))).alias("newest"),
         *(count.alias(f"unmet:{name}") for name, count in flags.items()),
     )
 

@@ -11,7 +11,7 @@ from headrace.clients import Admin, Connection
 from headrace.errors import BadInput
 from headrace.model import AtTime, Earliest, Latest, TopicPartition
 from headrace.spark.pipelines.definition import Derive, Pipeline, Topic
-from headrace.spark.pipelines.fields import KAFKA_COLUMNS, Json
+from headrace.spark.pipelines.fields import KAFKA_COLUMNS, Avro
 from headrace.spark.pipelines.lake import Lake
 from headrace.spark.pipelines.runner import refuse_settings
 from headrace.spark.reading import committed
@@ -136,13 +136,23 @@ def topics_of(pipeline: Pipeline) -> tuple[str, ...]:
     return pipeline.source.names if isinstance(pipeline.source, Topic) else ()
 
 
+def refuse_avro(pipelines: Iterable[Pipeline]) -> None:
+    """Refuse pipelines whose fields cannot be columns of a query."""
+    for each in pipelines:
+        if isinstance(each.source, Topic) and isinstance(each.source.value, Avro):
+            raise BadInput(
+                f"pipeline {each.name} reads Avro values, which `sql` does not",
+                hint=f"leave --pipeline out, or ask the table {each.rows.name} with --lake",
+            )
+
+
 def topic_columns(records: "DataFrame", pipeline: Pipeline | None = None) -> "DataFrame":
     """Records as rows of a table; with a pipeline, its fields and what it derives of them too."""
     from pyspark.sql import functions as F  # noqa: N812
 
     if pipeline is not None and isinstance(pipeline.source, Topic):
         source = pipeline.source
-        if isinstance(source.value, Json):
+        if not isinstance(source.value, Avro):
             return _typed(records, source, pipeline)
     return records.select(*_plain(F.col("key"), F.col("value"), COLUMNS[3:7], F.col("headers")))
 
