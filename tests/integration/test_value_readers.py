@@ -187,7 +187,11 @@ def test_texts_get_the_types_of_their_fields_or_a_reason(show):
 STRICT = [  # and what Spark would have made of it
     ("decimal(12,2)", {"2": Decimal(2), '"1.50"': Decimal("1.50")}, ['"1,50"']),  # 150
     ("date", {'"2019-10-01"': NOON.date()}, ['"2019"', '"12"', '"2019-10-01 x"', "18170"]),  # days
-    ("timestamp", {'"2019-10-01T12:00:00Z"': NOON}, ['"12:30"', "1734091756578839"]),  # today, 5069
+    (
+        "timestamp",
+        {'"2019-10-01T12:00:00Z"': NOON, "1569931200": NOON},
+        ['"12:30"', '"2019"', "1569931200000", "1734091756578839"],  # today, and the year 5069
+    ),
     ("double", {"1e3": 1000.0}, ["1e999", "-1e999"]),  # infinity
     ("float", {"0.5": 0.5}, ["1e39"]),
 ]

@@ -32,6 +32,7 @@ _STRICT = {
 }
 # Spark's parser would take more for one: 2019 for a date, 12:30 for a time of today.
 _READ_AS_TEXT = ("string", "date", "timestamp")
+_SECONDS = r"^\d{9,11}$"  # since 1970: of the years 1973 to 5138
 _INFINITE = float("inf")
 _NOT_IN_JSON = "\x00"  # where it is, Spark's parser calls a record corrupt
 _REPLACED = "\ufffd"  # what stands for bytes that are no UTF-8 once a text was decoded
@@ -127,9 +128,14 @@ def _raw(field: Field) -> "Column":
 
 
 def _typed(field: Field) -> "Column":
-    if field.type in _READ_AS_TEXT:
-        return from_text(field.type, _raw(field))
-    return bounded(field.type, _raw(field))
+    found = _raw(field)
+    if field.type not in _READ_AS_TEXT:
+        return bounded(field.type, found)
+    typed = from_text(field.type, found)
+    if field.type != "timestamp":
+        return typed
+    counted = F.when(found.rlike(_SECONDS), F.timestamp_seconds(found.try_cast("long")))
+    return F.coalesce(typed, counted)
 
 
 def _rescued(value: Json) -> "Column":
