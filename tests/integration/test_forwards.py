@@ -251,6 +251,7 @@ def test_real_time_mode_knows_lookups(ways, tmp_path):
     finally:
         stop.set()
         running.join(SECONDS)
+    assert not running.is_alive()
 
 
 @pytest.fixture

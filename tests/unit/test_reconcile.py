@@ -21,12 +21,12 @@ from headrace.services.reconcile import (
     gaps,
     judge,
 )
+from headrace.services.reconcile_chunks import chunks_of_files
 from headrace.services.reconcile_places import Lonely, Run, Seen, Walk, runs
 from headrace.services.reconcile_sources import (
     ReconcileOptions,
     Tables,
     _lines_of,
-    chunks_of_files,
     files_of,
     find_tables,
     row_id_of,
