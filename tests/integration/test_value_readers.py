@@ -229,6 +229,7 @@ def test_what_is_wrong_with_a_row_is_said(show):
         b'"x|1': "a quote is misplaced or has no end",
         b'"x"y|1': "a quote is misplaced or has no end",
         b"x|1\ny|2": "the value has more than one row",
+        b'"' + b"|" * 500_000: "the row has quotes and more than 10,000 separators",
         b"\xff|1": "the value is not UTF-8",
         None: "the value is null",
     }

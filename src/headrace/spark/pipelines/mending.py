@@ -18,7 +18,7 @@ from headrace.spark.pipelines.checkpoints import Ranges
 from headrace.spark.pipelines.decoding import decoding_of, types_of
 from headrace.spark.pipelines.definition import DEAD_LETTERS, Derived, Pipeline, Totals
 from headrace.spark.pipelines.deriving import derive, sums_that_fit
-from headrace.spark.pipelines.fields import KAFKA_COLUMNS
+from headrace.spark.pipelines.fields import KAFKA_COLUMNS, RESERVED
 from headrace.spark.pipelines.lake import Commit, Lake, fingerprint
 
 if TYPE_CHECKING:
@@ -155,8 +155,8 @@ def _with_new_columns(pipeline: Pipeline, rows: "DataFrame", lake: Lake) -> "Dat
     """Columns that the pipeline has got since are null in older rows; the table has them from the
     next batch on."""
     there = {name.lower() for name in rows.columns}
-    kept = pipeline.rows.columns or pipeline.columns
-    new = [name for name in pipeline.columns if name in kept and name.lower() not in there]
+    kept = pipeline.rows.columns or [n for n in pipeline.columns if n not in RESERVED]
+    new = [name for name in kept if name.lower() not in there]
     if not new:
         return rows
     types = types_of(pipeline, lake.read_lookup, rows.sparkSession)

@@ -98,9 +98,10 @@ def lag_group(options: StreamOptions, pipeline: Way) -> str | None:
 def dead_topic_of(pipeline: Way) -> str:
     """Where a pipeline's dead letters go. A database's table may have a name that no topic has.
 
-    >>> from headrace.spark.pipelines import INVOICES
-    >>> dead_topic_of(INVOICES)
-    'invoices.invoices.dead'
+    >>> from headrace.spark.pipelines import DatabaseTable, Field, Forward
+    >>> table = DatabaseTable("Order Details", Field("id", "long"), mode="incrementing")
+    >>> dead_topic_of(Forward("details", table, to="details"))
+    'Order_Details.details.dead'
     """
     return re.sub(r"[^A-Za-z0-9._-]", "_", f"{pipeline.source.name}.{pipeline.name}.dead")
 
