@@ -281,3 +281,20 @@ def test_processes_that_cannot_start_are_no_records_fault():
     assert unable[0].hint
     assert failures == []
     assert desk.finished == 0
+
+
+def test_the_pump_never_waits_for_the_pool(make_process_rig):
+    """A pool that cleans up behind a dead process holds its lock, and calls back meanwhile."""
+    rig = make_process_rig()
+    rig.feed(["note"])
+    rig.wait_until_done()
+    with rig.crew._pool._shutdown_lock:
+        pump = threading.Thread(
+            target=lambda: (rig.feed(["note"]), rig.crew.withdraw(), rig.crew.running()),
+            daemon=True,
+        )
+        pump.start()
+        pump.join(30)
+        assert not pump.is_alive()
+    rig.wait_until_done()
+    assert sorted(rig.lines) == ["0", "1"]
