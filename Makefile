@@ -7,10 +7,12 @@ READY := $(VENV)/.ready
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 
-.PHONY: help demo test check docs labs chaos bench lock clean
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help demo test test-long test-slice test-pythons check docs labs chaos bench lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { \
@@ -31,8 +33,22 @@ demo: $(READY) ## the main story on a cluster of its own
 	@$(BIN)/headrace demo
 
 test: $(READY) ## unit, property and integration tests, on a real cluster
-	@echo "==> tests (the first run fetches Apache Kafka, 56 MB)"
-	@$(BIN)/python -m pytest -m "not chaos"
+	@echo "==> tests, on two workers (the first run fetches jars of Kafka and Spark, 400 MB)"
+	@$(PYTEST) -m "not long and not chaos" -n 2 --dist loadgroup
+
+test-long: $(READY) ## what takes long: drivers killed in every way, whole clusters, Spark as shipped
+	@echo "==> long tests, on two workers (half an hour)"
+	@$(PYTEST) -m long -n 2 --dist loadgroup
+
+SEED ?= $(shell git rev-parse HEAD 2>/dev/null || date +%F)
+test-slice: $(READY) ## a few of the long tests, chosen by the commit or SEED=...
+	@echo "==> a slice of the long tests, chosen by $(SEED)"
+	@$(PYTEST) --slice $(SEED) -v || { \
+		echo "hint: run one of them again with: $(PYTEST) 'tests/FILE.py::NAME'"; exit 1; }
+
+PYTHONS ?=
+test-pythons: $(READY) ## the unit tests on every Python from 3.11 to 3.14 that is here
+	@$(BIN)/python tools/test_pythons.py $(PYTHONS)
 
 check: $(READY) ## ruff, mypy --strict, import directions, docs that match
 	@echo "==> ruff"; $(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -46,18 +62,18 @@ docs: $(READY) ## write docs/cli.md from the commands themselves
 labs: $(READY) ## every promise, acted out on a live cluster
 	@$(BIN)/headrace lab run --all
 
-chaos: $(READY) ## long fault-injection runs
-	@$(BIN)/python -m pytest -m chaos --timeout 1200
+chaos: $(READY) ## fault-injection runs at random, for minutes each
+	@$(PYTEST) -m chaos --timeout 1200
 
 bench: $(READY) ## every benchmark
 	@for name in $$($(BIN)/headrace bench list -o ndjson | $(BIN)/python -c \
 		'import json, sys; [print(json.loads(line)["name"]) for line in sys.stdin]'); do \
 		$(BIN)/headrace bench run $$name || exit 1; done
 
-lock: $(READY) ## write requirements.lock anew from pyproject.toml
+lock: $(READY) ## update requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet pyproject.toml --all-extras --group dev --universal \
 		--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		--output-file requirements.lock --upgrade
 
 clean: ## remove .venv and caches
-	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .venvs .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,4 +1,7 @@
-"""Fixtures for tests on a real cluster. None of them costs anything to a test without one."""
+"""Fixtures for tests on a real cluster, and how the suite is run: kinds, slices, where time went.
+
+No fixture costs anything to a test that does not ask for it.
+"""
 
 import os
 import random
@@ -16,16 +19,45 @@ from headrace.local import LocalCluster
 from support.cli import Cli
 from support.handled import Members
 from support.home import Home
+from support.kinds import arrange
 from support.processes import SESSION_VARIABLE, kill, servers_of_session
+from support.slices import keep_slice
+from support.time_report import TimeReport
 
 # A machine that is busy with something else is no reason for a property not to hold.
 settings.register_profile("headrace", deadline=None, print_blob=True)
 settings.load_profile("headrace")
 
 SEED_VARIABLE = "CHAOS_SEED"
+# Tests have few rows for Spark. Generating code for them, and compiling it well, takes more time
+# than it saves: with these options the same tests take less than half of it. Every Spark of the
+# session inherits them, drivers that tests start as well; set the variable to try others.
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS",
+    "-XX:TieredStopAtLevel=1 -Dspark.sql.codegen.wholeStage=false"
+    " -Dspark.sql.codegen.factoryMode=NO_CODEGEN",
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slice", metavar="SEED", help="A few of the long tests, chosen by SEED.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # the workers' reports come to the first process
+        whole = config.args_source is not pytest.Config.ArgsSource.ARGS
+        fast = "not long" in (config.option.markexpr or "")
+        config.pluginmanager.register(TimeReport(judge=whole and fast))
+
+
+@pytest.hookimpl(tryfirst=True)  # before the workers read which tests belong together
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if seed := config.getoption("--slice"):
+        keep_slice(items, seed, config)
+    arrange(items)
 
 
 @pytest.fixture(scope="session", autouse=True)

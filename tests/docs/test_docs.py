@@ -72,6 +72,7 @@ def test_readme_program_runs_as_pasted():
         assert f"b'hello {name}'" in done.stdout
 
 
+@pytest.mark.long(30)
 def test_the_program_about_the_sink_runs_as_pasted():
     (program,) = blocks(ROOT / "docs" / "ingest.md", "python")
     done = subprocess.run(

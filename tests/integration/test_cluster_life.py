@@ -21,6 +21,7 @@ from support.home import Home
 from support.processes import is_alive, servers_under
 from support.waiting import eventually
 
+pytestmark = pytest.mark.processes
 STATUS_FIELDS = {"name", "bootstrap", "brokers", "registry", "connect", "data_dir"}
 OWNER = """
 import sys, time
@@ -154,7 +155,14 @@ def test_a_port_that_a_stranger_took_meanwhile_is_given_up_with_a_warning(house:
         assert read(up.json, "moved") == ["along"]
 
 
-@pytest.mark.parametrize("moment", ["cluster.json", "broker-1/server.log", "broker-1/pid"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("cluster.json", marks=pytest.mark.long(10)),
+        pytest.param("broker-1/server.log", marks=pytest.mark.long(10)),
+        "broker-1/pid",
+    ],
+)
 def test_up_killed_half_way_can_be_run_again(home: Home, moment: str) -> None:
     """SIGKILL when the cluster has just a name, when its data folder is made, and when its broker
     is starting."""

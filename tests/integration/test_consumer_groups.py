@@ -13,7 +13,15 @@ from support.handled import send_numbers
 from support.waiting import eventually
 
 
-@pytest.mark.parametrize("assignor", ["cooperative-sticky", "range", "roundrobin", "server"])
+@pytest.mark.parametrize(
+    "assignor",
+    [
+        "cooperative-sticky",
+        pytest.param("range", marks=pytest.mark.long(10)),
+        pytest.param("roundrobin", marks=pytest.mark.long(10)),
+        "server",
+    ],
+)
 def test_a_second_member_takes_over_partitions_and_nothing_is_lost_or_repeated(
     bootstrap, make_topic, make_group, assignor
 ):

@@ -265,6 +265,7 @@ def rows_arrived(ways):
     return [orjson.loads(record.value)["n"] for record in records(ways.cluster, ways.to)]
 
 
+@pytest.mark.long(40)
 def test_a_driver_that_is_killed_and_a_commit_that_is_lost_repeat_nothing(headrace, module):
     """SIGKILL hits the driver and its JVM while records are on their way."""
     module.send(*range(300))
@@ -279,6 +280,7 @@ def test_a_driver_that_is_killed_and_a_commit_that_is_lost_repeat_nothing(headra
     assert sorted(rows_arrived(module)) == list(range(300))
 
 
+@pytest.mark.long(40)
 def test_real_time_mode_loses_nothing_when_it_is_killed(headrace, module):
     """At least once: what came since the last batch comes again."""
     arguments = ("stream", "plant:alarms", "--lake", "lake", "--realtime", "-o", "json")
@@ -292,6 +294,7 @@ def test_real_time_mode_loses_nothing_when_it_is_killed(headrace, module):
         assert running.finish(seconds=SECONDS).json["rows_dead"] == 0
 
 
+@pytest.mark.long(40)
 def test_a_signal_ends_real_time_mode_in_order(headrace, module, admin):
     module.send(1)
     arguments = ("stream", "plant:alarms", "--lake", "lake", "--realtime", "-o", "json")

@@ -26,7 +26,12 @@ sys.exit(run(["ingest", *sys.argv[1:]]))
 
 
 @pytest.mark.parametrize(
-    ("how", "format"), [(signal.SIGKILL, "csv"), (signal.SIGINT, "csv"), (signal.SIGKILL, "jsonl")]
+    ("how", "format"),
+    [
+        (signal.SIGKILL, "csv"),
+        pytest.param(signal.SIGINT, "csv", marks=pytest.mark.long(40)),
+        pytest.param(signal.SIGKILL, "jsonl", marks=pytest.mark.long(50)),
+    ],
 )
 def test_a_run_whose_driver_was_killed_or_stopped_is_finished_by_the_next(
     send, kafka_cluster, topic, tmp_path, small_chunks, how, format

@@ -111,6 +111,7 @@ def test_rows_that_change_while_a_batch_is_run_again(
     assert versions_in(kafka_cluster, topic) == by_id(invoices.versions)
 
 
+@pytest.mark.long(60)
 def test_a_driver_that_is_killed_repeats_nothing_and_misses_nothing(
     headrace, invoices, kafka_cluster, topic, tmp_path, admin
 ):

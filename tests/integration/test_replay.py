@@ -242,6 +242,7 @@ def send(rig, events):
             producer.send(rig.topic, event.to_json(), headers=[("headrace-row", event.row)])
 
 
+@pytest.mark.long(60)
 def test_a_replay_that_is_killed_is_finished_by_the_same_command(rig, headrace, tmp_path):
     events = some_events(300)
     send(rig, events)

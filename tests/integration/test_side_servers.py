@@ -14,6 +14,8 @@ from support.http import call
 from support.processes import kill
 from support.waiting import eventually
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Home, dict[str, Any]]]:

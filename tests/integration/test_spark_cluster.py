@@ -18,6 +18,7 @@ pytest.importorskip("pyspark")
 
 from headrace.testing.spark_cluster import SparkCluster
 
+pytestmark = [pytest.mark.processes, pytest.mark.long(60)]
 ROWS = 24_000
 INGEST = """
 import functools, sys

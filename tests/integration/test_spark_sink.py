@@ -249,6 +249,7 @@ def test_a_micro_batch_whose_commit_spark_forgot_is_not_sent_again(
     assert numbers(kafka_cluster, topic) == list(range(2_000))
 
 
+@pytest.mark.long(40)
 def test_a_stream_survives_the_death_of_its_driver(spark, kafka_cluster, make_topic, tmp_path):
     """The driver gets SIGKILL as soon as its second micro-batch shows; another one goes on."""
     topic = make_topic(3)

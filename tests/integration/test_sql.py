@@ -357,6 +357,7 @@ def test_new_rows_of_a_stream_joined_with_a_table_come_once(
         assert sorted(rows()) == [("Alpha",), ("Beta",), ("Gamma",)]
 
 
+@pytest.mark.long(30)
 def test_the_command_follows_until_it_is_told_to_end(headrace, kafka_cluster, topic, tmp_path):
     """Lines of changed rows end at what Python counts; SIGINT is exit 0, and leaves nothing."""
     mine = headrace.with_variables(TMPDIR=str(tmp_path))

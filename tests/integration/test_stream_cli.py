@@ -8,6 +8,7 @@ import headrace as hr
 from support.lake import assert_tables, infos, some_events
 from support.waiting import eventually
 
+pytestmark = pytest.mark.processes
 SECONDS = 120
 
 
@@ -42,7 +43,9 @@ def test_a_driver_killed_between_two_tables_is_finished_by_the_next(
     assert_tables(lake, events)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "how", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long(30))]
+)
 def test_a_signal_ends_a_stream_in_order(headrace, kafka_cluster, topic, tmp_path, admin, how):
     events = some_events(50)
     send(kafka_cluster, topic, events)

@@ -65,6 +65,7 @@ def test_an_orderly_restart_repeats_nothing(kafka_cluster, members):
     assert (result.lost, result.repeated, result.swapped, result.overlapping) == (set(), 0, [], [])
 
 
+@pytest.mark.long(40)
 def test_members_that_come_and_go_never_share_a_key(kafka_cluster, members, dice):
     """Orderly leaves and SIGKILLs at random; a short version of the chaos test."""
     result = churn(kafka_cluster, members, dice, seconds=25)
@@ -73,7 +74,7 @@ def test_members_that_come_and_go_never_share_a_key(kafka_cluster, members, dice
     assert result.overlapping == []
 
 
-@pytest.mark.parametrize("executor", ["thread", "async"])
+@pytest.mark.parametrize("executor", ["thread", pytest.param("async", marks=pytest.mark.long(15))])
 def test_a_handler_slower_than_the_poll_interval_is_not_thrown_out(
     kafka_cluster, kafka_topic, make_group, executor
 ):
@@ -104,6 +105,7 @@ def test_a_handler_slower_than_the_poll_interval_is_not_thrown_out(
     assert handled == [0, 1, 2]
 
 
+@pytest.mark.long(40)
 def test_a_broker_that_stands_still_costs_nothing_but_time(kafka_cluster, members, kafka_faults):
     """SIGSTOP for longer than its session, then SIGCONT."""
     count = 3000
@@ -118,6 +120,7 @@ def test_a_broker_that_stands_still_costs_nothing_but_time(kafka_cluster, member
     assert (result.lost, result.swapped, result.overlapping) == (set(), [], [])
 
 
+@pytest.mark.long(40)
 def test_the_group_lives_through_a_rolling_restart(kafka_cluster, members, kafka_faults, admin):
     count = 6000
     send_numbers(kafka_cluster.bootstrap, members.topic, count, keys=100)
@@ -136,6 +139,7 @@ def test_the_group_lives_through_a_rolling_restart(kafka_cluster, members, kafka
     assert (result.lost, result.swapped, result.overlapping) == (set(), [], [])
 
 
+@pytest.mark.long(40)
 def test_a_backlog_of_slow_work_takes_bounded_memory(kafka_cluster, make_topic, make_group):
     """A backlog far larger than the buffer: what is held at hand stays within it."""
     topic = make_topic(5)

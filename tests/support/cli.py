@@ -61,9 +61,6 @@ class Cli:
             for name, value in os.environ.items()
             if not name.startswith("HEADRACE_") or name in kept
         } | dict(variables)
-        # A command that starts Spark has a few rows for it: to make its code fast costs more than
-        # it saves.
-        self.environment.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
     def __call__(
         self, *arguments: str, stdin: str | bytes = b"", status: int = 0, seconds: float = 180
