@@ -214,6 +214,7 @@ def test_registry_and_connect_never_share_the_last_free_port(plan, monkeypatch):
     monkeypatch.setattr(ports, "_FREE_RANGE", (first, second))
     usual = {ports.USUAL_REGISTRY_PORT, ports.USUAL_CONNECT_PORT}
     for _ in range(10):
+        ports.release([first, second])
         settled = plan(registry=True, connect=True, taken=usual).settle(spec)
         assert {settled.registry_port, settled.connect_port} == {first, second}
 

@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -118,3 +120,37 @@ def test_no_free_port_at_all_is_an_error(monkeypatch):
     monkeypatch.setattr(ports, "_FREE_RANGE", range(20_000, 20_003))
     with pytest.raises(PortInUse, match="no free port"):
         ports.choose_free(1, {20_000, 20_001, 20_002})
+
+
+CLAIM = """
+import sys
+from headrace.local import ports
+
+sys.stdout.write(str(ports.choose(int(sys.argv[1]), 1, ())[0]) + chr(10))
+sys.stdout.flush()
+sys.stdin.read()
+"""
+
+
+def test_a_port_that_another_process_has_chosen_is_not_chosen_again():
+    """Before anybody listens on it, and only as long as that process lives."""
+    (port,) = ports.choose_free(1, ())
+    ports.release([port])
+    command = [sys.executable, "-c", CLAIM, str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert int(other.stdout.readline()) == port
+        assert ports.is_free(port)
+        (instead,) = ports.choose(port, 1, ())
+        assert instead != port
+        other.kill()
+    assert ports.choose(port, 1, ()) == [port]
+    ports.release([port, instead])
+
+
+def test_a_claim_ends_when_the_servers_listen():
+    (port,) = ports.choose_free(1, ())
+    assert ports.choose(port, 1, ()) != [port]
+    ports.release([port])
+    assert ports.choose(port, 1, ()) == [port]
+    ports.release([port])

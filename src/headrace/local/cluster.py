@@ -249,11 +249,14 @@ class LocalCluster:
             spec = self._plan().settle(load(self.folder))  # 2
             make_folder(self.folder)
             save(self.folder, spec)
-        kafka = servers.Kafka.prepare(self._places.cache, self._progress)  # 3
-        brokers = self._start_brokers(kafka, spec, started)  # 4, 5
-        self._progress.step("waiting until records can be written and read")
-        self._wait_until_serving(spec, brokers)  # 6
-        self._start_side_servers(kafka, spec, started)  # 7
+        try:
+            kafka = servers.Kafka.prepare(self._places.cache, self._progress)  # 3
+            brokers = self._start_brokers(kafka, spec, started)  # 4, 5
+            self._progress.step("waiting until records can be written and read")
+            self._wait_until_serving(spec, brokers)  # 6
+            self._start_side_servers(kafka, spec, started)  # 7
+        finally:
+            ports.release(spec.ports)
         kafka.archive.write(self._progress)
 
     def _plan(self) -> Plan:
