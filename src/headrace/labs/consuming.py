@@ -34,7 +34,7 @@ from headrace.labs.scenes.read_offsets import (
     read_commit,
 )
 from headrace.labs.stage import Stage
-from headrace.model import Record
+from headrace.model import Record, TopicPartition
 from headrace.observe.events import OnEvent
 from headrace.parallel import App
 
@@ -227,18 +227,23 @@ def by_turns(producer: Producer, topic: str, partitions: int) -> Callable[[int],
 
 
 def commits_of(stage: Stage, group: str) -> list[Commit]:
-    """Every commit of a group, in order, as it stands in the offsets topic.
+    """Every commit of a group that moved it, in order, as it stands in the offsets topic.
 
     A request that commits three partitions is three of them. The first ones say where the group
-    begins: a consumer commits that when it is given a partition for the first time.
+    begins: a consumer commits that when it is given a partition for the first time. An offset that
+    is committed twice in a row counts once: a consumer that has no answer yet, because the broker
+    is slow, commits the same offset again when it needs to be certain.
     """
     partitions = len(stage.admin.topic(OFFSETS_TOPIC).partitions)
     found: list[Commit] = []
+    last: dict[TopicPartition, int] = {}
     with Reader(
         OFFSETS_TOPIC,
         connection=stage.connection,
         partition=offsets_partition(group, partitions),
     ) as reader:
-        for batch in reader.batches():
-            found += [commit for commit in map(read_commit, batch) if commit]
-    return [commit for commit in found if commit.group == group]
+        for commit in (c for batch in reader.batches() for c in map(read_commit, batch) if c):
+            if commit.group == group and last.get(commit.partition) != commit.offset:
+                found.append(commit)
+                last[commit.partition] = commit.offset
+    return found
