@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from headrace.clients import Admin
 from headrace.local import LocalCluster
 from headrace.testing import Faults
 from support.chaos import kill_and_return
 from support.cli import Cli
 from support.ledger import Verdict, Writer, judge
+from support.waiting import eventually
 
 MakeTopic = Callable[..., str]
 
@@ -46,6 +49,33 @@ def test_work_goes_on_and_nothing_is_lost_when_the_leader_is_killed(
     assert successor != killed
     assert writer.failed == []
     assert judge(kafka_cluster.bootstrap, topic, writer.acknowledged) == Verdict(set(), {}, [])
+
+
+@pytest.mark.parametrize("fault", ["stop", "kill", "pause"])
+def test_a_broker_that_was_started_has_its_replicas_in_sync(
+    admin: Admin, make_topic: MakeTopic, kafka_faults: Faults, fault: str
+) -> None:
+    """Otherwise a rolling restart drops below the minimum of in-sync replicas."""
+    topic = make_topic(partitions=6, replication=3)
+
+    def in_sync() -> set[tuple[int, ...]]:
+        return {tuple(sorted(partition.isr)) for partition in admin.topic(topic).partitions}
+
+    getattr(kafka_faults, fault)(2)
+    eventually(lambda: in_sync() == {(1, 3)}, "broker 2 is out of sync")
+    kafka_faults.start(2)
+    assert in_sync() == {(1, 2, 3)}
+
+
+def test_a_broker_killed_a_moment_ago_runs_once_it_was_started(
+    kafka_cluster: LocalCluster, kafka_faults: Faults
+) -> None:
+    """The cluster counts the dead one until its session ends; that is not the new one."""
+    log = kafka_cluster.log_of("2")
+    kafka_faults.kill(2)
+    before = log.stat().st_size
+    kafka_faults.start(2)
+    assert b"Transition from STARTING to STARTED" in log.read_bytes()[before:]
 
 
 def test_status_tells_a_paused_broker(

@@ -7,7 +7,8 @@
 3. Fetch and verify the jars.
 4. Write each broker's settings; format data folders that are not there yet.
 5. Start every server that does not run, known by its mark and not by a pid (processes.py).
-6. Wait until the cluster counts all its brokers and a record was written to and read from each.
+6. Wait until the cluster counts all its brokers, a record was written to and read from each, and
+   every replica is in sync again.
 7. Start the registry and the Connect worker, and wait until they answer.
 
 If a step fails, the servers that this call started are stopped, and a cluster that this call made
@@ -18,7 +19,7 @@ import contextlib
 import secrets
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -38,7 +39,7 @@ from headrace.local import ports, servers
 from headrace.local.files import exclusive, make_folder
 from headrace.local.logs import keep_logs
 from headrace.local.planning import Plan
-from headrace.local.probe import prove_serving, wait_for_brokers
+from headrace.local.probe import prove_serving, wait_for_brokers, wait_until_in_sync
 from headrace.local.processes import Server, State, end
 from headrace.local.spec import (
     KAFKA_VERSION,
@@ -221,13 +222,17 @@ class LocalCluster:
         self._signal_until(broker_id, signal.SIGCONT, State.RUNNING)
 
     def start(self, broker_id: int) -> None:
-        """Start a broker that was stopped or killed; returns once the cluster counts it in."""
+        """Start a broker that was stopped or killed, or resume a paused one.
+
+        Returns once the broker serves and its replicas are in sync, so that the next broker can be
+        stopped without dropping below `min.insync.replicas`.
+        """
         at = self._broker(broker_id)
         with self._locked():
             spec = self.spec
             require_same_kafka(spec, self.folder)
+            broker = next(b for b in spec.brokers if b.id == broker_id)
             if at.find() is None:
-                broker = next(b for b in spec.brokers if b.id == broker_id)
                 ports.require_free(broker.ports)
                 kafka = servers.Kafka.prepare(self._places.cache, self._progress)
                 servers.write_broker_files(spec, broker, at)
@@ -238,9 +243,7 @@ class LocalCluster:
                     f"{at.node} runs, but too few controllers do: start another broker as well"
                 )
                 return
-            wait_for_brokers(
-                spec.bootstrap, {broker_id}, Deadline(SECONDS_TO_SERVE), at.require_alive
-            )
+            self._wait_until_serving(spec, [broker], at.require_alive)
 
     # --- the steps of `up` ---
 
@@ -253,7 +256,7 @@ class LocalCluster:
             kafka = servers.Kafka.prepare(self._places.cache, self._progress)  # 3
             brokers = self._start_brokers(kafka, spec, started)  # 4, 5
             self._progress.step("waiting until records can be written and read")
-            self._wait_until_serving(spec, brokers)  # 6
+            self._wait_until_serving(spec, spec.brokers, lambda: _require_all_alive(brokers))  # 6
             self._start_side_servers(kafka, spec, started)  # 7
         finally:
             ports.release(spec.ports)
@@ -290,16 +293,18 @@ class LocalCluster:
             servers.spawn_broker(kafka, at, learn_classes=at is idle[0])
         return all_brokers
 
-    def _wait_until_serving(self, spec: ClusterSpec, brokers: Sequence[Server]) -> None:
+    def _wait_until_serving(
+        self, spec: ClusterSpec, brokers: Sequence[BrokerSpec], still_alive: Callable[[], None]
+    ) -> None:
         deadline = Deadline(SECONDS_TO_SERVE)
-        ids = [broker.id for broker in spec.brokers]
-
-        def still_alive() -> None:
-            for at in brokers:
-                _require_alive(at)
-
-        wait_for_brokers(spec.bootstrap, ids, deadline, still_alive)
+        ids = [broker.id for broker in brokers]
+        wait_for_brokers({broker.id: broker.address for broker in brokers}, deadline, still_alive)
         prove_serving(spec.bootstrap, ids, deadline)
+        if behind := wait_until_in_sync(spec.bootstrap, ids, deadline):
+            self._progress.warn(
+                f"the brokers serve, but {behind} replicas are still out of sync: until they catch "
+                "up, stopping another broker can block writes"
+            )
 
     def _start_side_servers(
         self, kafka: servers.Kafka, spec: ClusterSpec, started: list[Server]
@@ -470,6 +475,11 @@ def running_cluster(name: str | None = None, places: Places | None = None) -> Cl
         "no cluster was named and no local one runs",
         hint="start one with `headrace up`, or set HEADRACE_BOOTSTRAP",
     )
+
+
+def _require_all_alive(brokers: Sequence[Server]) -> None:
+    for at in brokers:
+        _require_alive(at)
 
 
 def _require_alive(at: Server) -> None:

@@ -1,11 +1,11 @@
-"""Proof that a cluster serves: a record written to each broker and read back."""
+"""Proof that a cluster serves: a record written to each broker and read back, replicas in sync."""
 
 import contextlib
 import secrets
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 
 from headrace.errors import ServerDied
 from headrace.model import Deadline
@@ -24,21 +24,59 @@ def _settings(bootstrap: str) -> dict[str, object]:
 
 
 def wait_for_brokers(
-    bootstrap: str, ids: Collection[int], deadline: Deadline, still_alive: Callable[[], None]
+    addresses: Mapping[int, str], deadline: Deadline, still_alive: Callable[[], None]
 ) -> None:
-    """Return once the cluster itself counts all these brokers among its own."""
-    admin = AdminClient(_settings(bootstrap))
+    """Return once each of these brokers has answered, and the cluster counts all of them.
+
+    Each is asked at its own address: until its session ends, the others also count a broker that
+    was killed. A broker that starts does not answer before the controller has let it in.
+    """
     seen: set[int] = set()
+    for broker, address in addresses.items():
+        admin = AdminClient(_settings(address))
+        answered = False
+        for _ in deadline.polls(every=0.1):
+            still_alive()
+            with contextlib.suppress(KafkaException):
+                seen = set(admin.list_topics(timeout=1).brokers)
+                answered = True
+            if answered and seen >= set(addresses):
+                break
+        else:
+            raise ServerDied(
+                f"after {deadline.seconds:.0f} s the cluster knows the brokers {sorted(seen)} of "
+                f"{sorted(addresses)}" + ("" if answered else f", and broker {broker} is silent"),
+                hint="read `headrace logs`, then run `headrace doctor`",
+            )
+
+
+def wait_until_in_sync(bootstrap: str, ids: Collection[int], deadline: Deadline) -> int:
+    """Wait until these brokers are back in the ISR of every partition they hold a replica of.
+
+    Returns how many replicas were still out of sync at the deadline. Call `prove_serving` first:
+    a broker that was paused answers with the metadata from before its pause, ISR included, until
+    it has caught up with the controller.
+    """
+    admin = AdminClient(_settings(bootstrap))
+    behind = len(ids)  # until the cluster has answered
     for _ in deadline.polls(every=0.1):
-        still_alive()
         with contextlib.suppress(KafkaException):
-            seen = set(admin.list_topics(timeout=1).brokers)
-        if seen >= set(ids):
-            return
-    raise ServerDied(
-        f"after {deadline.seconds:.0f} s the cluster knows the brokers {sorted(seen)} "
-        f"of {sorted(ids)}",
-        hint="read `headrace logs`, then run `headrace doctor`",
+            behind = out_of_sync(admin.list_topics(timeout=5), ids)
+            if not behind:
+                break
+    return behind
+
+
+def out_of_sync(metadata: ClusterMetadata, ids: Collection[int]) -> int:
+    """Count the replicas on these brokers that can rejoin the ISR, or lead, and have yet to.
+
+    A partition without a leader whose in-sync replicas are on other brokers waits for those.
+    """
+    return sum(
+        (broker in partition.isrs) is (partition.leader < 0)
+        for topic in metadata.topics.values()
+        for partition in topic.partitions.values()
+        for broker in set(ids).intersection(partition.replicas)
     )
 
 

@@ -31,6 +31,10 @@ class BrokerSpec:
     controller_port: int | None
 
     @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
     def ports(self) -> list[int]:
         return [port for port in (self.port, self.controller_port) if port is not None]
 
@@ -58,7 +62,7 @@ class ClusterSpec:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"127.0.0.1:{broker.port}" for broker in self.brokers)
+        return ",".join(broker.address for broker in self.brokers)
 
     @property
     def replication(self) -> int:

@@ -26,7 +26,7 @@ class Faults:
         self._cluster.pause(broker_id)
 
     def start(self, broker_id: int) -> None:
-        """Start, or resume, and wait until the cluster counts it in."""
+        """Start or resume the broker; returns once its replicas are in sync."""
         self._cluster.start(broker_id)
         self._hurt.discard(broker_id)
 
