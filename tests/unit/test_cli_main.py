@@ -107,8 +107,48 @@ def test_debug_does_not_outlive_its_call(call):
 
 def test_ctrl_c_exits_with_130_and_no_traceback(call):
     status, out, err = call("status", raising=KeyboardInterrupt())
+    assert (status, out, err) == (130, "", "stopped\n")
+
+
+def after_interrupt(error):
+    """The error as it is when the cleanup after Ctrl-C raises it."""
+    error.__context__ = KeyboardInterrupt()
+    return error
+
+
+def test_a_cleanup_that_fails_after_ctrl_c_is_no_defect(call):
+    status, out, err = call("status", raising=after_interrupt(ConnectionRefusedError("gone")))
+    assert (status, out, err) == (130, "", "stopped\n")
+
+
+def test_what_a_cleanup_could_not_stop_is_a_warning(call):
+    status, out, err = call("status", raising=after_interrupt(PortInUse("broker 1 still runs")))
     assert (status, out) == (130, "")
-    assert "Traceback" not in err
+    assert err == "warning: while stopping: broker 1 still runs\nstopped\n"
+
+
+def test_with_debug_a_failed_cleanup_is_shown(call):
+    _, _, err = call("--debug", "status", raising=after_interrupt(ConnectionRefusedError("gone")))
+    assert "Traceback" in err
+    assert err.endswith("stopped\n")
+
+
+SIGNALLED_AT_EXIT = """
+import atexit, os, signal, sys, time
+from headrace.cli.main import main
+def signalled():
+    for number in (signal.SIGTERM, signal.SIGINT):
+        os.kill(os.getpid(), number)
+    time.sleep(0.1)
+atexit.register(signalled)
+main()
+"""
+
+
+def test_a_signal_while_python_exits_changes_nothing():
+    command = [sys.executable, "-c", SIGNALLED_AT_EXIT, "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_cluster_that_is_not_there_is_told_with_the_command_that_starts_it(call):

@@ -29,6 +29,9 @@ from headrace.cli import (
 from headrace.cli import run as running
 from headrace.cli.session import session
 from headrace.errors import HeadraceError
+from headrace.observe.signals import follows_interrupt
+
+INTERRUPTED, TERMINATED = 130, 143
 
 app = typer.Typer(
     name="headrace",
@@ -87,8 +90,14 @@ def options(
 def main() -> None:
     """Run the command line and exit with its status."""
     signal.signal(signal.SIGTERM, _end_as_by_ctrl_c)
-    status = run(sys.argv[1:])
-    sys.exit(143 if status == 130 and session.terminated else status)
+    try:
+        status = run(sys.argv[1:])
+    except KeyboardInterrupt:  # another signal, while `run` reported the first
+        status = INTERRUPTED
+    # The command has ended: a signal now would only interrupt Python's exit, with a traceback.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(TERMINATED if status == INTERRUPTED and session.terminated else status)
 
 
 def _end_as_by_ctrl_c(_number: int, frame: FrameType | None) -> None:
@@ -104,24 +113,39 @@ def run(arguments: list[str]) -> int:
     """One call; returns 0 done, 1 failed, 2 bad usage or input, 130 stopped by Ctrl-C."""
     session.debug = "--debug" in arguments
     try:
-        return app(arguments, prog_name="headrace", standalone_mode=False) or 0
-    except HeadraceError as error:
-        return _complain(error.message, error.hint, error.exit_status)
+        status: int = app(arguments, prog_name="headrace", standalone_mode=False) or 0
+        return _stopped() if status == INTERRUPTED else status  # Typer's answer to Ctrl-C
     except typer.TyperException as error:
         return _complain_of_usage(error)
     except (KeyboardInterrupt, typer.Abort):
-        sys.stderr.write("stopped\n")
-        return 130
+        return _stopped()
     except SystemExit as left:
         if isinstance(left.__context__, BrokenPipeError):
             return 0  # the reader of our output went away (`| head`): nothing more to say
         raise
-    except Exception as error:  # the last resort: a defect, told as one
-        return _complain(
-            f"{type(error).__name__}: {error}",
-            "this is a defect in Headrace: run again with --debug and report what it prints",
-            1,
-        )
+    except Exception as error:
+        return _stopped(error) if follows_interrupt(error) else _complain_of_failure(error)
+
+
+def _stopped(failure: Exception | None = None) -> int:
+    """Report a stop. `failure` is of the cleanup: an error of Headrace's says what may be left, any
+    other is a consequence of the stop, such as a call of a server that is gone already."""
+    if failure is not None and session.debug:
+        _print_traceback()
+    if isinstance(failure, HeadraceError):
+        sys.stderr.write(f"warning: while stopping: {_one_line(failure.message)}\n")
+    sys.stderr.write("stopped\n")
+    return INTERRUPTED
+
+
+def _complain_of_failure(error: Exception) -> int:
+    if isinstance(error, HeadraceError):
+        return _complain(error.message, error.hint, error.exit_status)
+    return _complain(  # the last resort
+        f"{type(error).__name__}: {error}",
+        "this is a defect in Headrace: run again with --debug and report what it prints",
+        1,
+    )
 
 
 def _complain_of_usage(error: typer.TyperException) -> int:
@@ -136,12 +160,19 @@ def _complain_of_usage(error: typer.TyperException) -> int:
 
 def _complain(message: str, hint: str, status: int) -> int:
     if session.debug:
-        import traceback
-
-        traceback.print_exc()
-    one_line = " ".join(message.split())
+        _print_traceback()
     sys.stdout.flush()
-    sys.stderr.write(f"error: {one_line}\n")
+    sys.stderr.write(f"error: {_one_line(message)}\n")
     if hint:
         sys.stderr.write(f"hint: {hint}\n")
     return status
+
+
+def _print_traceback() -> None:
+    import traceback
+
+    traceback.print_exc()
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -13,6 +13,7 @@ from headrace.labs.catalog import Lab
 from headrace.labs.stage import Check, Stage
 from headrace.local import LocalCluster
 from headrace.observe import Progress
+from headrace.observe.signals import follows_interrupt
 
 logger = logging.getLogger("headrace.labs")
 
@@ -66,11 +67,10 @@ def run_lab(lab: Lab, stage: Stage) -> LabResult:
     error: str | None = None
     try:
         lab.run(stage)
-    except HeadraceError as failure:
-        error = f"{failure.message} ({failure.hint})"
-    except Exception as failure:  # a defect in one lab must not hide the others' outcome
-        logger.exception("lab %s", lab.name)
-        error = f"{type(failure).__name__}: {failure}"
+    except Exception as failure:
+        if follows_interrupt(failure):  # its cleanup failed: no reason to run the other labs
+            raise KeyboardInterrupt from failure
+        error = _told(lab, failure)
     finally:
         stage.clean_up()
     return LabResult(
@@ -82,6 +82,14 @@ def run_lab(lab: Lab, stage: Stage) -> LabResult:
         checks=tuple(stage.checks),
         error=error,
     )
+
+
+def _told(lab: Lab, failure: Exception) -> str:
+    if isinstance(failure, HeadraceError):
+        return f"{failure.message} ({failure.hint})"
+    # a defect in one lab must not hide the others' outcome
+    logger.error("lab %s", lab.name, exc_info=failure)
+    return f"{type(failure).__name__}: {failure}"
 
 
 @contextlib.contextmanager

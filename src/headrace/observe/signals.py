@@ -7,6 +7,28 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 
+def follows_interrupt(error: BaseException) -> bool:
+    """Whether an error was raised while an interrupt was being handled: a consequence of the stop.
+
+    >>> try:
+    ...     try:
+    ...         raise KeyboardInterrupt
+    ...     finally:
+    ...         raise ConnectionRefusedError("the server has stopped already")
+    ... except OSError as error:
+    ...     follows_interrupt(error)
+    True
+    >>> follows_interrupt(OSError("disk full"))
+    False
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, KeyboardInterrupt):
+            return True
+        seen = seen.__context__
+    return False
+
+
 @contextlib.contextmanager
 def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Call `stop` on either signal; afterwards they mean what they meant before.
