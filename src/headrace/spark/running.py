@@ -1,8 +1,7 @@
-"""Spark's work while it runs: watched, stopped by Ctrl-C, and its failures told in one line."""
+"""Spark's work while it runs: watched, and its failures told in one line."""
 
 import contextlib
 import re
-import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from headrace.spark.ingest.source import ChunkToRead
 
 SECONDS_BETWEEN_LOOKS = 0.5
-SECONDS_BETWEEN_CANCELS = 0.1
 SECONDS_TO_PLAN = 180.0
 _TOO_LATE = "Python worker failed to connect back"
 _RAISED = re.compile(r"headrace\.errors\.(\w+): ([^\n]+)")
@@ -44,41 +42,6 @@ def watching(look: Callable[[], None]) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-
-
-@contextlib.contextmanager
-def cancelled_by_ctrl_c(cancel: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C cancels Spark's work and waits for its end; what is committed stays.
-
-    Spark's own handler calls the JVM from this thread, which waits for an answer of the JVM: it
-    fails with tracebacks, and cancels nothing. A second Ctrl-C does not wait.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pressed, over = threading.Event(), threading.Event()
-
-    def cancel_until_over() -> None:  # a job may yet begin
-        while not over.wait(SECONDS_BETWEEN_CANCELS):
-            cancel()
-
-    def handle(_signal: int, _frame: object) -> None:
-        if pressed.is_set():
-            raise KeyboardInterrupt
-        pressed.set()
-        threading.Thread(target=cancel_until_over, name="spark-cancel", daemon=True).start()
-
-    before = signal.signal(signal.SIGINT, handle)
-    try:
-        yield
-    except Exception:
-        if not pressed.is_set():
-            raise
-    finally:
-        over.set()
-        signal.signal(signal.SIGINT, before)
-    if pressed.is_set():
-        raise KeyboardInterrupt
 
 
 class BatchFailed(Exception):

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,8 @@ from headrace.errors import BadInput, ConfigError
 from headrace.local.artifacts import Store, read_lock
 from headrace.local.java import spark_java
 from headrace.observe import Progress, Silent
+from headrace.spark.interrupts import interrupts
+from headrace.spark.jvm import ensure_jvm
 
 if TYPE_CHECKING:
     from socketserver import BaseServer
@@ -69,17 +72,39 @@ def session(
     os.environ["JAVA_HOME"] = str(spark_java(places.cache).home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # a setting alone is not always heeded
     (progress or Silent()).step(f"starting Spark on {master}")
-    builder = builder_class.builder.appName(app).master(master)
     wishes |= dict(config or {})
-    for name, value in (_settings(jars, master, wishes) | wishes).items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    names = {"spark.app.name": app, "spark.master": master}
+    spark = _create(builder_class, names | _settings(jars, master, wishes) | wishes)
     _activate(spark)
     _register(spark)
     quiet_about_ends(spark.sparkContext._accumulatorServer)
     if not master.startswith("local"):
         _ship_package(spark)
     return spark
+
+
+def _create(builder_class: "type[SparkSession]", settings: Mapping[str, str]) -> "SparkSession":
+    from pyspark import SparkConf, SparkContext
+
+    interrupts.install()
+    ensure_jvm(settings)
+    # The context by itself first: when it is made, PySpark takes SIGINT.
+    try:
+        SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+    finally:
+        interrupts.install_again()
+    builder = builder_class.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    interrupts.cancel = partial(_cancel_all, spark)
+    return spark
+
+
+def _cancel_all(spark: "SparkSession") -> None:
+    for query in spark.streams.active:
+        query.stop()
+    spark.sparkContext.cancelAllJobs()
 
 
 def is_local(spark: "SparkSession") -> bool:

@@ -28,8 +28,9 @@ from headrace.spark.ingest.limits import Limits, limits_of
 from headrace.spark.ingest.options import IngestOptions, IngestResult, check_options
 from headrace.spark.ingest.registration import Registered, register
 from headrace.spark.ingest.source import ChunkToRead, names_option, plan_option
+from headrace.spark.interrupts import cancelled_by_ctrl_c
 from headrace.spark.ledger import FILE_ENTRY, Entry, Ledger, ensure_ledger, entry_key, ingest_job
-from headrace.spark.running import cancelled_by_ctrl_c, translate_failure, watching
+from headrace.spark.running import translate_failure, watching
 from headrace.spark.session import session
 from headrace.spark.settings import ROWS_UNMEASURED, set_meanwhile
 

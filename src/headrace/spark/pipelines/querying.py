@@ -13,8 +13,8 @@ from headrace.errors import HeadraceError, TopicExists, TopicNotFound
 from headrace.model import Deadline, Latest, TopicPartition
 from headrace.observe import Progress
 from headrace.observe.signals import stopping_on_signals
+from headrace.spark.interrupts import cancelled_by_ctrl_c
 from headrace.spark.reading import committed
-from headrace.spark.running import cancelled_by_ctrl_c
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -157,7 +157,7 @@ def wait_for_end(
 ) -> None:
     """Until the query ends, by itself or because somebody wants it to.
 
-    Signals are taken now and not before: Spark's start takes SIGINT for itself.
+    A signal from now on ends the query in order.
     """
     with cancelled_by_ctrl_c(query.stop) if once else stopping_on_signals(stop.set):
         while not query.awaitTermination(_pause(stop)):  # type: ignore[arg-type]

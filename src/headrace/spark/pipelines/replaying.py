@@ -16,6 +16,7 @@ from headrace.clients import Admin, Connection
 from headrace.errors import OperationFailed
 from headrace.model import Earliest, TopicPartition
 from headrace.observe import Progress, Silent
+from headrace.spark.interrupts import cancelled_by_ctrl_c
 from headrace.spark.pipelines.accounts import Replay, Standing
 from headrace.spark.pipelines.checkpoints import Ranges
 from headrace.spark.pipelines.cutting import Cuts, continued, rest
@@ -23,7 +24,7 @@ from headrace.spark.pipelines.definition import DEAD_LETTERS, Pipeline
 from headrace.spark.pipelines.holding import held
 from headrace.spark.pipelines.runner import RECORDS_PER_BATCH, StreamResult, refuse_settings
 from headrace.spark.reading import committed, in_pieces
-from headrace.spark.running import cancelled_by_ctrl_c, translate_failure
+from headrace.spark.running import translate_failure
 from headrace.spark.session import session
 
 if TYPE_CHECKING:

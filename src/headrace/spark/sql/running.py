@@ -19,8 +19,9 @@ from headrace.errors import BadInput, HeadraceError
 from headrace.model import Earliest
 from headrace.observe import Progress, Silent
 from headrace.observe.signals import stopping_on_signals
+from headrace.spark.interrupts import cancelled_by_ctrl_c
 from headrace.spark.pipelines.definition import Pipeline
-from headrace.spark.running import EachBatch, cancelled_by_ctrl_c
+from headrace.spark.running import EachBatch
 from headrace.spark.session import session
 from headrace.spark.sql.failures import explained, failed
 from headrace.spark.sql.names import Found, find, quoted, rewritten
@@ -282,7 +283,7 @@ def _adds_up(table: "DataFrame") -> bool:
 def _wait(
     query: "StreamingQuery", stop: threading.Event, on_batch: Callable[[BatchRead], None]
 ) -> None:
-    """Signals are taken now and not before: Spark's start takes SIGINT for itself."""
+    """A signal from now on ends the query in order."""
     told = -1
     with stopping_on_signals(stop.set):
         while not query.awaitTermination(SECONDS_BETWEEN_LOOKS):
