@@ -24,6 +24,12 @@ def servers_of_session(token: str) -> list[psutil.Process]:
     return [p for p, _ in _servers() if _variables(p).get(SESSION_VARIABLE) == token]
 
 
+def processes_with(variable: str, value: str) -> list[psutil.Process]:
+    """All processes that inherited a variable, of whatever kind they are."""
+    found = [p for p in psutil.process_iter() if _variables(p).get(variable) == value]
+    return [process for process in found if is_alive(process)]
+
+
 def kill(processes: list[psutil.Process]) -> None:
     """SIGKILL, and wait until they are gone."""
     for process in processes:
