@@ -6,6 +6,7 @@ No fixture costs anything to a test that does not ask for it.
 import os
 import random
 import secrets
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,6 +48,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Started in the background, where a shell has Ctrl-C ignored: programs that tests start
+        # would inherit that, and those that a test interrupts would go on.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):  # the workers' reports come to the first process
         whole = config.args_source is not pytest.Config.ArgsSource.ARGS
         fast = "not long" in (config.option.markexpr or "")

@@ -47,7 +47,8 @@ def metadata(*partitions):
         number: SimpleNamespace(leader=leader, replicas=replicas, isrs=isrs)
         for number, (leader, replicas, isrs) in enumerate(partitions)
     }
-    return SimpleNamespace(topics={"topic": SimpleNamespace(partitions=found)})
+    brokers = {1: SimpleNamespace(host="127.0.0.1", port=1)}
+    return SimpleNamespace(topics={"topic": SimpleNamespace(partitions=found)}, brokers=brokers)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +88,8 @@ def test_the_wait_ends_when_the_last_replica_is_in_sync(views):
         metadata((1, [1, 2], [1]), (1, [1, 2], [1])),
         probe.KafkaException("not now"),
         metadata((1, [1, 2], [1, 2]), (1, [1, 2], [1])),
+        metadata((1, [1, 2], [1, 2]), (1, [1, 2], [1, 2])),  # one broker says so,
+        metadata((1, [1, 2], [1, 2]), (1, [1, 2], [1])),  # another has not heard of it yet
         metadata((1, [1, 2], [1, 2]), (1, [1, 2], [1, 2])),
     ]
     assert probe.wait_until_in_sync(NOWHERE, [1, 2], Deadline(60)) == 0

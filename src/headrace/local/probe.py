@@ -53,18 +53,29 @@ def wait_for_brokers(
 def wait_until_in_sync(bootstrap: str, ids: Collection[int], deadline: Deadline) -> int:
     """Wait until these brokers are back in the ISR of every partition they hold a replica of.
 
-    Returns how many replicas were still out of sync at the deadline. Call `prove_serving` first:
-    a broker that was paused answers with the metadata from before its pause, ISR included, until
-    it has caught up with the controller.
+    Returns how many replicas were still out of sync at the deadline. Every broker is asked, since
+    each has a view of its own and clients ask any of them. Call `prove_serving` first: a broker
+    that was paused answers with the metadata from before its pause, ISR included, until it has
+    caught up with the controller.
     """
     admin = AdminClient(_settings(bootstrap))
     behind = len(ids)  # until the cluster has answered
     for _ in deadline.polls(every=0.1):
         with contextlib.suppress(KafkaException):
-            behind = out_of_sync(admin.list_topics(timeout=5), ids)
+            seen = admin.list_topics(timeout=5)
+            behind = out_of_sync(seen, ids) or max(
+                (out_of_sync(view, ids) for view in _views(seen)), default=0
+            )
             if not behind:
                 break
     return behind
+
+
+def _views(cluster: ClusterMetadata) -> Iterator[ClusterMetadata]:
+    """What each broker says by itself; one that does not answer serves nobody."""
+    for broker in cluster.brokers.values():
+        with contextlib.suppress(KafkaException):
+            yield AdminClient(_settings(f"{broker.host}:{broker.port}")).list_topics(timeout=1)
 
 
 def out_of_sync(metadata: ClusterMetadata, ids: Collection[int]) -> int:
