@@ -73,6 +73,22 @@ def rig(kafka_cluster, make_topic, tmp_path, spark, admin):
     admin.delete_topic(f"{name}.clickstream.dead")
 
 
+def test_deleted_rows_and_dead_letters_are_put_back_and_everything_balances(rig):
+    events = some_events(60)
+    rig.send(events, bad=[b"bad"])
+    rig.stream()
+    assert rig.delete("kafka_partition = 0 AND kafka_offset BETWEEN 5 AND 9") == 5
+    assert rig.delete("kafka_partition = 1", "dead_letters") == 1
+    assert rig.balance().missing == 6
+    done = rig.put_back()
+    assert (done.rows, done.dead) == (5, 1)
+    assert_tables(rig.lake, events)
+    assert [row["value"] for row in table(rig.lake, "dead_letters")] == [b"bad"]
+    assert rig.balance().balanced
+    assert rig.plan().is_empty
+
+
+@pytest.mark.long(120)
 def test_deleted_rows_lost_files_and_dead_letters_are_put_back(rig, headrace, monkeypatch):
     events = some_events(200)
     rig.send(events[:120], again=events[:15], bad=[b"bad"])

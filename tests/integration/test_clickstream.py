@@ -3,6 +3,7 @@
 from collections import Counter
 
 import duckdb
+import pytest
 from deltalake import DeltaTable
 
 from headrace.clients import Connection
@@ -18,6 +19,7 @@ from support.ingest import line_columns, write_file
 from support.lake import table, tuples
 
 
+@pytest.mark.long(40)
 def test_the_tables_of_a_file_equal_those_of_duckdb(kafka_cluster, make_topic, tmp_path, spark):
     """DuckDB is given the good rows only."""
     lake, topic = tmp_path / "lake", make_topic(5)

@@ -153,6 +153,7 @@ def test_all_topics_that_are_missing_are_named_with_what_makes_them(kafka_cluste
     assert "headrace topic create audit-x && headrace topic create trend-x" in str(error.value.hint)
 
 
+@pytest.mark.long(30)
 def test_three_topics_are_reconciled_as_one_and_what_is_missing_is_named_by_topic(plant, spark):
     alerts = list(some_alerts(60))
     plant.send([*alerts, ("trend", alerts[0][1] | {"alertLevel": "Odd"})])

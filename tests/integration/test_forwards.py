@@ -167,6 +167,7 @@ def test_what_the_other_topic_would_refuse_is_a_dead_letter(ways, admin):
     assert ways.run().rows_in == 0
 
 
+@pytest.mark.long(15)
 def test_a_topic_that_is_made_again_while_the_forward_runs(ways, admin):
     def make_again(_batch):
         admin.delete_topic(ways.source)
@@ -221,6 +222,7 @@ def with_lookup(ways, tmp_path, title):
     ways.forward = replace(ways.forward, steps=steps, value=("n", "title"))
 
 
+@pytest.mark.long(15)
 def test_what_was_sent_stays_sent_though_a_lookup_or_the_definition_has_changed(ways, tmp_path):
     """A batch that is run again is not compared with what it would be now."""
     ways.send(1, 2)
@@ -239,6 +241,7 @@ def test_what_was_sent_stays_sent_though_a_lookup_or_the_definition_has_changed(
     assert added == [(b"3", b'{"n":3,"title":"New"}')]
 
 
+@pytest.mark.long(15)
 def test_real_time_mode_knows_lookups(ways, tmp_path):
     with_lookup(ways, tmp_path, "High")
     stop = threading.Event()

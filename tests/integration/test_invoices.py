@@ -14,7 +14,6 @@ from support.invoices import Invoices, by_id, in_mode, versions_in
 from support.waiting import eventually
 
 SECONDS = 240
-MODES = ("incrementing", "timestamp", "timestamp+incrementing")
 
 
 @pytest.fixture
@@ -53,7 +52,14 @@ def dead(kafka_cluster, topic, admin):
     admin.delete_topic(f"{topic}.dead")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param("incrementing", marks=pytest.mark.long(15)),
+        pytest.param("timestamp", marks=pytest.mark.long(15)),
+        "timestamp+incrementing",
+    ],
+)
 def test_each_version_once_though_batches_end_between_equal_timestamps(
     mode, invoices, run, kafka_cluster, topic, dead
 ):

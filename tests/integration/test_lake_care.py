@@ -37,6 +37,7 @@ def add(spark, path, start, end):
     rows.write.format("delta").mode("append").save(str(path))
 
 
+@pytest.mark.long(60)
 def test_a_pipeline_goes_on_over_tables_that_are_cared_for(
     kafka_cluster, make_topic, tmp_path, spark, capfd
 ):

@@ -67,6 +67,7 @@ def test_another_time_makes_tables_that_go_by_time_anew(rig):
     assert last["created"].timestamp() * 1000 == START_MS + 6 * HOUR_MS
 
 
+@pytest.mark.long(20)
 def test_a_late_row_is_late_by_the_time_that_counts_now(rig):
     totals = Totals("totals", by={"id": "id"}, measures={"orders": Count()}, late="1 hour")
     send(rig, {"id": "a", "at": START_MS + 9 * HOUR_MS, "created": START_MS})
@@ -123,6 +124,7 @@ def test_a_field_that_is_not_declared_any_more_is_rescued(rig):
 
 
 @pytest.mark.parametrize("kind", ["long", "decimal(18,2)"])
+@pytest.mark.long(20)
 def test_a_sum_that_is_too_large_names_its_table_and_a_wider_type_mends_it(rig, kind):
     def totals(type):
         return Totals("sums", by={"id": "id"}, measures={"n": Sum("n", type=type)})
@@ -137,6 +139,7 @@ def test_a_sum_that_is_too_large_names_its_table_and_a_wider_type_mends_it(rig, 
     assert [row["n"] for row in table(rig.lake, "sums")] == [2 * most]
 
 
+@pytest.mark.long(20)
 def test_what_is_the_same_does_not_depend_on_how_batches_are_cut(rig, tmp_path):
     """Of one id, each time is a row of its own, and each of those is there once."""
     times = [0, 5, 0, 70, 5, None, None]
@@ -150,6 +153,7 @@ def test_what_is_the_same_does_not_depend_on_how_batches_are_cut(rig, tmp_path):
         assert (done.rows_out, done.duplicates) == (4, 3)
 
 
+@pytest.mark.long(20)
 def test_columns_may_have_the_names_of_others(rig):
     """Also of those that helped once."""
     value = Json(Field("_number", "long"), Field("at", "time"), Field("_window"), Field("_session"))
@@ -174,6 +178,7 @@ def test_columns_may_have_the_names_of_others(rig):
     assert (window["w"], window["n"], session["_session"], session["n"]) == ("w", 1, "s", 5)
 
 
+@pytest.mark.long(20)
 def test_old_sessions_and_windows_are_not_read_again(rig):
     """What a batch cannot change stays unread: here it is gone, and nobody notices."""
     sessions = Sessions("sessions", key="id", gap="30 minutes", measures={"orders": Count()})

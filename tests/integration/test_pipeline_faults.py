@@ -47,6 +47,7 @@ def rig(kafka_cluster, make_topic, tmp_path, spark):
     return Rig(kafka_cluster, make_topic(3), tmp_path / "lake")
 
 
+@pytest.mark.long(70)
 def test_a_batch_that_dies_after_any_of_its_writes_is_finished_by_the_next_run(rig, monkeypatch):
     """Each attempt dies after one more table: the next finds it done and goes on."""
     events = some_events(200)
@@ -96,6 +97,7 @@ def by_title(titles, **more):
     )
 
 
+@pytest.mark.long(20)
 def test_a_lookup_that_changes_between_two_attempts_at_a_batch(rig, monkeypatch, tmp_path):
     """A table that the first attempt has written would not go with those of the second."""
     titles = tmp_path / "titles.csv"
@@ -117,6 +119,7 @@ def test_a_lookup_that_changes_between_two_attempts_at_a_batch(rig, monkeypatch,
     assert tuples(rig.lake, "titles") == {("Old", 3), ("New", 3)}
 
 
+@pytest.mark.long(20)
 def test_a_lookup_that_changes_after_dead_letters_were_sent(rig, monkeypatch, tmp_path):
     """They cannot be taken back from their topic, but tables are of one mind."""
     titles = tmp_path / "titles.csv"
@@ -136,6 +139,7 @@ def test_a_lookup_that_changes_after_dead_letters_were_sent(rig, monkeypatch, tm
     assert len(rig.dead("clicks")) == 3
 
 
+@pytest.mark.long(20)
 def test_a_checkpoint_that_is_lost_in_the_middle_of_a_batch(rig, monkeypatch):
     """Derived tables are ahead of the rows then: they are made anew from them."""
     events = some_events(160)
@@ -158,6 +162,7 @@ def test_a_checkpoint_that_is_lost_in_the_middle_of_a_batch(rig, monkeypatch):
     assert len(table(rig.lake, "dead_letters")) == 1
 
 
+@pytest.mark.long(20)
 def test_a_checkpoint_older_than_the_tables_is_refused(rig, tmp_path):
     events = some_events(60)
     rig.send(events[:20])
@@ -177,6 +182,7 @@ def test_a_checkpoint_older_than_the_tables_is_refused(rig, tmp_path):
     assert counts["rows_in"] == counts["rows_dead"] == 60  # they have no pages
 
 
+@pytest.mark.long(20)
 def test_a_derived_table_that_is_new_changed_or_deleted_is_made_from_the_rows(rig):
     rig.send_raw([(b'{"page": "%s", "n": 1}' % page, None) for page in (b"a", b"b", b"a")])
 
@@ -222,6 +228,7 @@ def test_a_checkpoint_that_lost_its_last_commit_or_all_of_itself(rig):
     assert_tables(rig.lake, events)
 
 
+@pytest.mark.long(20)
 def test_a_topic_that_grows_and_one_that_is_made_again(rig, admin):
     events = some_events(90)
     rig.send(events[:40])
@@ -239,6 +246,7 @@ def test_a_topic_that_grows_and_one_that_is_made_again(rig, admin):
     assert_tables(rig.lake, events[:60])
 
 
+@pytest.mark.long(20)
 def test_a_topic_that_grows_and_is_made_again_while_the_pipeline_runs(rig, admin):
     events = some_events(90)
     rig.send(events[:40])
@@ -280,6 +288,7 @@ def test_a_pipeline_that_is_stopped_in_the_middle_of_a_batch_ends_in_order(rig, 
     assert_tables(rig.lake, events)
 
 
+@pytest.mark.long(20)
 def test_a_table_of_rows_that_was_deleted_is_not_gone_on_with(rig):
     """The checkpoint would go on in the middle, and all other tables would be emptied."""
     events = some_events(60)
@@ -297,6 +306,7 @@ def test_a_table_of_rows_that_was_deleted_is_not_gone_on_with(rig):
 
 
 @pytest.mark.parametrize("loosened", [False, True])
+@pytest.mark.long(20)
 def test_a_batch_that_is_run_again_with_other_expectations_counts_as_a_whole(rig, loosened):
     """What was written of it before, under the old ones, does not stay."""
 
@@ -331,6 +341,7 @@ def test_a_table_that_no_pipeline_wrote_is_left_alone(rig):
     assert [row["mine"] for row in table(rig.lake, "pages")] == [1, 2]
 
 
+@pytest.mark.long(20)
 def test_dead_letters_are_sent_once_though_a_table_of_their_batch_is_defined_anew(rig):
     def pipeline(page):
         return simple(derived=(Totals("pages", {"page": page}, {"clicks": Count()}),))

@@ -181,6 +181,7 @@ def test_values_that_cannot_be_read_are_dead_letters_and_the_others_rows(rig):
     assert rig.reasons() == sorted(bad.values())
 
 
+@pytest.mark.long(20)
 def test_without_its_registry_a_pipeline_stops_and_goes_on_when_it_is_back(rig):
     """Nothing of the batch is written meanwhile, dead letters neither."""
     pipeline = clicks(Field("page"))
@@ -202,6 +203,7 @@ def test_without_its_registry_a_pipeline_stops_and_goes_on_when_it_is_back(rig):
     assert len(records(rig.cluster, rig.dead_topic)) == 1
 
 
+@pytest.mark.long(20)
 def test_a_stream_waits_for_a_registry_that_was_killed_and_goes_on_by_itself(rig, monkeypatch):
     monkeypatch.setattr(querying, "SECONDS_BETWEEN_TRIES", 0.5)
     rig.send(record(PAGE), {"page": "a"})
@@ -232,6 +234,7 @@ def test_a_stream_waits_for_a_registry_that_was_killed_and_goes_on_by_itself(rig
     assert rig.reasons() == ["too short for Avro: bytes 3"]
 
 
+@pytest.mark.long(20)
 def test_a_schema_that_is_registered_between_two_attempts_at_a_batch(rig, monkeypatch):
     """Its record was a dead letter for the first and is a row for the second: not both."""
     pipeline = clicks(Field("page"), Field("n", "long"))

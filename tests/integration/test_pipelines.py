@@ -122,6 +122,7 @@ def test_times_from_the_future_make_nothing_late_and_no_time_is_not_late(rig):
     assert [row["at"].day for row in table(rig.lake, "pages_late")] == [2]
 
 
+@pytest.mark.long(15)
 def test_late_rows_are_counted_and_kept_but_not_added(rig):
     new = some_events(50, seed=3, start=START + timedelta(days=3))
     old = some_events(50, seed=4)
@@ -200,6 +201,7 @@ def test_a_lookup_is_read_again_when_it_is_due(rig, tmp_path):
     assert [title for title, _ in groupby(title for _, title in found)] == ["Old", "New"]
 
 
+@pytest.mark.long(15)
 def test_a_lookup_that_is_away_when_it_is_due_is_used_as_it_was(rig, tmp_path):
     titles, told = tmp_path / "titles.csv", Warnings()
     titles.write_text("page,title\na,Old\n")

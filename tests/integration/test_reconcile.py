@@ -174,6 +174,7 @@ def check_a_record_by_hand_is_named(rig, sent):
     assert (nowhere.first, nowhere.last) == (by_hand.offset, by_hand.offset)
 
 
+@pytest.mark.long(30)
 def test_records_that_came_from_elsewhere_with_duplicates_retention_and_rows_by_hand(
     rig, headrace, admin
 ):
@@ -229,6 +230,7 @@ def test_records_that_came_from_elsewhere_with_duplicates_retention_and_rows_by_
     assert "made again" in done.error
 
 
+@pytest.mark.long(30)
 def test_rows_sent_at_least_once_and_a_file_that_was_not_sent_to_its_end(
     rig, tmp_path, monkeypatch
 ):

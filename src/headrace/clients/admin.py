@@ -53,11 +53,16 @@ _NO_SUCH_TOPIC = (
     KafkaError.TOPIC_EXCEPTION,  # a name that no topic can have
 )
 
-_LEADER_UNSETTLED = {  # by name: what a broker says of a partition whose leader is changing
+# By name: what a broker says of a partition whose leader is changing, or of a group whose
+# coordinator is.
+_UNSETTLED = {
     "NOT_LEADER_FOR_PARTITION",
     "LEADER_NOT_AVAILABLE",
     "FENCED_LEADER_EPOCH",
     "UNKNOWN_LEADER_EPOCH",
+    "NOT_COORDINATOR",
+    "COORDINATOR_NOT_AVAILABLE",
+    "COORDINATOR_LOAD_IN_PROGRESS",
     "_NOENT",
 }
 
@@ -279,19 +284,27 @@ class Admin:
 
     def group_names(self) -> list[str]:
         """All consumer groups."""
-        listing = self._wait(
-            self._client.list_consumer_groups(request_timeout=SECONDS), "listing groups"
-        )
-        for error in listing.errors:  # a broker that did not answer leaves its groups out
-            raise translate(error, "listing groups")
-        return sorted(group.group_id for group in listing.valid)
+
+        def ask() -> list[str]:
+            listing = self._wait(
+                self._client.list_consumer_groups(request_timeout=SECONDS), "listing groups"
+            )
+            for error in listing.errors:  # a broker that did not answer leaves its groups out
+                raise translate(error, "listing groups")
+            return sorted(group.group_id for group in listing.valid)
+
+        return _settled(ask)
 
     def groups(self, names: Sequence[str]) -> list[Group]:
         """These groups with their members. A group nobody knows is GroupNotFound."""
         if not names:
             return []
-        futures = self._client.describe_consumer_groups(list(names), request_timeout=SECONDS)
-        return [self._group(name, futures[name]) for name in names]
+
+        def ask() -> list[Group]:
+            futures = self._client.describe_consumer_groups(list(names), request_timeout=SECONDS)
+            return [self._group(name, futures[name]) for name in names]
+
+        return _settled(ask)
 
     def group(self, name: str) -> Group:
         return self.groups([name])[0]
@@ -325,15 +338,23 @@ class Admin:
         """Move a group's committed offsets; the cluster refuses if the group has members."""
         wanted = [ClientPartition(p.topic, p.partition, offset) for p, offset in offsets.items()]
         request = [ConsumerGroupTopicPartitions(group, wanted)]
-        futures = self._client.alter_consumer_group_offsets(request, request_timeout=SECONDS)
-        answer = self._wait(futures[group], f"moving the offsets of group {group}")
-        for partition in answer.topic_partitions or ():
-            if partition.error:
-                raise translate(partition.error, f"moving the offsets of group {group}")
+        doing = f"moving the offsets of group {group}"
+
+        def ask() -> None:
+            futures = self._client.alter_consumer_group_offsets(request, request_timeout=SECONDS)
+            answer = self._wait(futures[group], doing)
+            for partition in answer.topic_partitions or ():
+                if partition.error:
+                    raise translate(partition.error, doing)
+
+        _settled(ask)
 
     def delete_group(self, name: str) -> None:
-        futures = self._client.delete_consumer_groups([name], request_timeout=SECONDS)
-        self._wait(futures[name], f"deleting group {name}")
+        def ask() -> None:
+            futures = self._client.delete_consumer_groups([name], request_timeout=SECONDS)
+            self._wait(futures[name], f"deleting group {name}")
+
+        _settled(ask)
 
     # --- inside ---
 
@@ -423,7 +444,7 @@ def _settled(ask: Callable[[], T]) -> T:
             if news.expired:
                 raise
         except KafkaFailure as error:
-            if error.facts.get("code") not in _LEADER_UNSETTLED or election.expired:
+            if error.facts.get("code") not in _UNSETTLED or election.expired:
                 raise
         time.sleep(0.1)
 
