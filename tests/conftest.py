@@ -30,13 +30,16 @@ settings.register_profile("headrace", deadline=None, print_blob=True)
 settings.load_profile("headrace")
 
 SEED_VARIABLE = "CHAOS_SEED"
-# Tests have few rows for Spark. Generating code for them, and compiling it well, takes more time
-# than it saves: with these options the same tests take less than half of it. Every Spark of the
-# session inherits them, drivers that tests start as well; set the variable to try others.
+# Tests have few rows for Spark. Generating code for them, compiling it well and planning again as
+# they are counted takes more time than it saves: with these options the same tests take less than
+# half of it. Every Spark of the session inherits them, drivers that tests start as well; set the
+# variable to try others. With one compiler Java keeps room for 48 MB of code only, and compiles
+# nothing more when it is full.
 os.environ.setdefault(
     "SPARK_SUBMIT_OPTS",
-    "-XX:TieredStopAtLevel=1 -Dspark.sql.codegen.wholeStage=false"
-    " -Dspark.sql.codegen.factoryMode=NO_CODEGEN",
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+    " -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+    " -Dspark.sql.adaptive.enabled=false",
 )
 
 if TYPE_CHECKING:

@@ -51,7 +51,14 @@ def test_work_goes_on_and_nothing_is_lost_when_the_leader_is_killed(
     assert judge(kafka_cluster.bootstrap, topic, writer.acknowledged) == Verdict(set(), {}, [])
 
 
-@pytest.mark.parametrize("fault", ["stop", "kill", "pause"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param("stop", marks=pytest.mark.long(10)),
+        "kill",
+        pytest.param("pause", marks=pytest.mark.long(15)),
+    ],
+)
 def test_a_broker_that_was_started_has_its_replicas_in_sync(
     admin: Admin, make_topic: MakeTopic, kafka_faults: Faults, fault: str
 ) -> None:

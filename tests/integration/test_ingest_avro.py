@@ -223,6 +223,7 @@ def test_a_growing_schema_is_a_new_version_and_old_records_stay_readable(
     assert Registry(cluster.registry).versions(f"{topic}-value") == [1, 2]
 
 
+@pytest.mark.long(60)
 def test_the_command_line_sends_avro_and_says_what_is_wrong_with_the_registry(
     cluster, topic, tmp_path
 ):

@@ -39,6 +39,7 @@ def test_hello_holds_on_a_cluster_of_its_own(home: Home) -> None:
     assert list((home.path / "clusters").glob("[!.]*")) == []
 
 
+@pytest.mark.long(35)
 def test_the_quick_labs_hold_and_leave_no_topics(kafka_cluster: LocalCluster, admin: Admin) -> None:
     """Labs that hurt nobody hold on the session's cluster too, which is then as it was before."""
     before = set(admin.topic_names())

@@ -55,6 +55,7 @@ def by_hour(rig):
     }
 
 
+@pytest.mark.long(15)
 def test_another_time_makes_tables_that_go_by_time_anew(rig):
     derived = (PER_HOUR, Latest("last", key="id"))
     send(rig, {"id": "a", "at": START_MS, "created": START_MS + 5 * HOUR_MS})

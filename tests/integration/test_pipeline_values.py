@@ -100,6 +100,7 @@ ODD = b'2019-10-01 00:00:00 UTC,view,1,2,"a ""b"", c",27" x 20",1.005,5,\n'
 EMPTY = b'2019-10-01 00:00:01 UTC,view,1,2,"",,"3.10",5,"s"\n'
 
 
+@pytest.mark.long(30)
 def test_the_clickstream_is_the_same_from_json_avro_and_csv(rig, tmp_path):
     """Files through `ingest`, as values of each kind, to tables: quotes and empty columns too."""
     file = write_file(tmp_path / "f.csv", [*lines(200), ODD, EMPTY])
@@ -254,6 +255,7 @@ def test_a_schema_that_is_registered_between_two_attempts_at_a_batch(rig, monkey
     assert rig.reasons() == []
 
 
+@pytest.mark.usefixtures("spark")  # on the worker that has the registry
 def test_the_command_line_says_that_avro_needs_a_registry(cluster, tmp_path):
     command = ("stream", "clickstream", "--lake", "lake", "--once", "--value", "avro")
     done = Cli(tmp_path, {"HEADRACE_BOOTSTRAP": cluster.bootstrap}).refused(2, *command)

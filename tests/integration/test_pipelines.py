@@ -278,6 +278,7 @@ def test_expectations_warn_and_fail(rig):
     assert len(table(rig.lake, "clicks")) == 3
 
 
+@pytest.mark.long(15)
 def test_lookups_windows_and_the_latest(rig, tmp_path):
     titles = tmp_path / "titles.csv"
     titles.write_text("page,title\na,Home\na,Again\nb,Shop\n")

@@ -108,6 +108,7 @@ def test_a_schema_survives_the_death_of_the_registry(side: tuple[Home, dict[str,
     assert field_names(again["registry"], schema_id) == ["id", "amount"]
 
 
+@pytest.mark.long(25)
 def test_schemas_and_connectors_survive_down_and_up(side: tuple[Home, dict[str, Any]]) -> None:
     """Registry and Connect belong to the cluster: `up` alone brings them back as they were."""
     home, status = side
